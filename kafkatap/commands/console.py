@@ -180,6 +180,19 @@ def nothing_matches(what: str, selected: str | None, has_output: bool) -> int:
     return WRONG if has_output else DONE
 
 
+def unread_batches(counts: Any, with_cut: bool = False) -> str:
+    """The record batches that could not be read completely, by reason; "" if there are none. `counts`: by status.
+    `with_cut`: also those that a connection or the capture ended in."""
+    from kafkatap.dissector.records import batches
+
+    usual = (batches.OK, batches.PARTIAL, *(() if with_cut else (batches.CUT_OFF,)))
+    return ", ".join(
+        f"{number:,} {'batch' if number == 1 else 'batches'} {name.replace('_', ' ')}"
+        for status, (name, number) in enumerate(zip(batches.RECORD_STATUSES, counts.tolist(), strict=True))
+        if number and status not in usual
+    )
+
+
 def no_kafka(context: Context) -> str:
     if not context.packets:
         return "this input has no packets (did the capture filter exclude all?)"

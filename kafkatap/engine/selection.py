@@ -120,6 +120,7 @@ class Selection(NamedTuple):
         definitions: Definitions | None = None,
         utc: bool = False,
         sees_waiting: bool = False,
+        reads_records: bool = False,
         is_local: bool = False,
     ) -> Selection:
         """A selection by options. Each option narrows it; values of one option are alternatives.
@@ -127,6 +128,7 @@ class Selection(NamedTuple):
         `filter`: an expression (docs/filters.md), in which times without a zone are local, or with `utc` UTC.
         `clients`, `topics`: names with the wildcards * and ?. `brokers`: ADDRESS, ADDRESS:PORT or :PORT. `apis`: names
         or keys. `groups`: consumer groups, as in `group == NAME`. `sees_waiting`: it also judges requests that wait.
+        `reads_records`: the run reads records, and the filter may name them.
         ValueError (of which `ExpressionError` is one) where an option is wrong, with the place.
         """
         messages = None if definitions is None else definitions.messages
@@ -140,6 +142,8 @@ class Selection(NamedTuple):
             nodes.append(parse_expression(filter, messages, utc).root)
             if not sees_waiting:
                 _refuse_waiting(nodes[-1])
+            if not reads_records:
+                _refuse_records(nodes[-1])
         window = None if start is None and end is None else TimeWindow(start, end)
         if window is not None:
             window.check()
@@ -182,6 +186,17 @@ class Selection(NamedTuple):
     def sees_waiting(self) -> bool:
         """Whether it names how long requests wait."""
         return self.expression is not None and _names_waiting(self.expression.root)
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether it names what is in records. It then selects exchanges that match with certain records."""
+        return self.expression is not None and _names_records(self.expression.root)
+
+    @property
+    def is_of_records_alone(self) -> bool:
+        """Whether its expression names nothing but records."""
+        condition = self.condition()
+        return condition is not None and condition.is_of_records_alone
 
     @property
     def is_resolved(self) -> bool:
@@ -279,6 +294,18 @@ class Selector:
         if self._condition is None:
             return np.ones(len(batch.exchanges), bool)
         return self._condition.select(batch, self._names)
+
+    def record_tables(self, batch: Batch) -> Array:
+        """With which records the exchanges of a batch match (`Condition.record_tables`)."""
+        self._prepare()
+        assert self._condition is not None
+        return self._condition.record_tables(batch, self._names)
+
+    def matches_always(self, tables: Array) -> Array:
+        """Which exchanges match whatever is in their records, or without any: bool (n,)."""
+        assert self._condition is not None
+        found: Array = tables == np.uint64(self._condition.every_verdict)
+        return found
 
     def _in_window(self, batch: Batch, mask: Array) -> Array:
         if self._span is None:
@@ -381,6 +408,7 @@ def selection_of(options: argparse.Namespace, definitions: Definitions | None = 
         end=_moment(getattr(options, "end", None), utc),
         definitions=definitions,
         utc=utc,
+        reads_records=getattr(options, "command", None) in ("records", "show"),
         is_local=bool(getattr(options, "local_brokers_only", False)),
     )
 
@@ -417,6 +445,17 @@ def _names_waiting(root: Node) -> bool:
     from kafkatap.reports.expressions.names import WAITING
 
     return any(isinstance(atom, ColumnAtom) and atom.name.name == WAITING for atom in atoms_of(root))
+
+
+def _names_records(root: Node) -> bool:
+    from kafkatap.reports.expressions.meaning import RecordAtom, atoms_of
+
+    return any(isinstance(atom, RecordAtom) for atom in atoms_of(root))
+
+
+def _refuse_records(root: Node) -> None:
+    if _names_records(root):
+        raise ValueError("record.*: only `kafkatap records` and `kafkatap show` look into records")
 
 
 def _refuse_waiting(root: Node) -> None:

@@ -5,7 +5,8 @@ messages           the selected messages: the second pass after an index, or the
 message            `Messages`, requests and responses as columns, and `Message`, one of them
 message_collector  an inspector that makes `Messages` of the selected messages
 envelopes          the requests that brokers forward to their controller
-selected_records   tables of the selected records
+selected_records   tables of the selected records, and the messages that hold them
+record_filter      the records that a filter on keys, values and headers selects
 topic_names        names of topics by id, as far as a run has seen them
 node_names         addresses of brokers by node id
 

@@ -9,7 +9,7 @@ every pass over the same captures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from kafkatap.reports.batch import Batch
 
 from ..engine.engine import Engine
 from ..engine.read_options import AS_USUAL, ReadOptions
-from ..engine.selection import EVERYTHING, Selection
+from ..engine.selection import EVERYTHING, Selection, Selector
 from ..run import Run, Watch
 from .node_names import NodeNames
+from .record_filter import Candidates
 from .topic_names import topic_names
 
 Array = np.ndarray[Any, Any]
@@ -35,6 +36,8 @@ class MessageIndex:
 
     `ids`: exchange * 2 + direction (int64). `outcomes`: those of their exchanges (uint8, OUTCOMES). `total`: how many
     messages are selected, without the limits `first` and `last`. `topic_names`: by topic id. `node_names`: by node id.
+    `candidates`: of a selection that names records; all of them are selected. `always`: the numbers of those that match
+    with any records, or none.
     """
 
     ids: Array
@@ -43,6 +46,14 @@ class MessageIndex:
     topic_names: dict[bytes, str]
     node_names: dict[int, str]
     run: Run
+    candidates: Candidates | None = None
+    always: Array | None = None
+
+    def limited(self, first: int | None, last: int | None, wanted: Array | None = None) -> MessageIndex:
+        """The same with this many messages from the beginning, or from the end. `wanted`: only these (bool)."""
+        ids, outcomes = (self.ids, self.outcomes) if wanted is None else (self.ids[wanted], self.outcomes[wanted])
+        kept = slice(None if last is None else max(0, len(ids[:first]) - last), first)
+        return replace(self, ids=ids[kept], outcomes=outcomes[kept], total=len(ids))
 
 
 def message_ids(frames: Frames) -> Array:
@@ -150,9 +161,16 @@ def index_messages(
     outcomes = _Outcomes()
     batches = outcomes.collected(run.batches())
     selected = [np.zeros(0, np.int64)]
-    for batch in selection.apply(batches, engine):
+    selector = Selector(selection, engine)
+    of_records: list[tuple[Array, Array, Array]] = []
+    always = [np.zeros(0, np.int64)]
+    for batch in selector.apply(batches) if selection else batches:
         if selection:
             selected.append(batch.exchanges["exchange"])
+        if selection.reads_records:
+            tables = selector.record_tables(batch)
+            of_records.append((batch.exchanges["exchange"], batch.exchanges["key"], tables))
+            always.append(batch.exchanges["exchange"][selector.matches_always(tables)])
     ids = np.concatenate(collector.ids) if collector.ids else np.zeros(0, np.int64)
     times = np.concatenate(collector.times) if collector.times else np.zeros(0, np.int64)
     wanted = np.isin(ids & 1, list(directions))
@@ -164,10 +182,8 @@ def index_messages(
         wanted &= chosen
     ids, times = ids[wanted], times[wanted]
     order = ids[np.lexsort((ids, times))]
-    total = len(order)
-    if first is not None:
-        order = order[:first]
-    if last is not None:
-        order = order[max(0, len(order) - last) :]
     node_names = {} if nodes is None else nodes.names
-    return MessageIndex(order, outcomes.of(order >> 1), total, topic_names(engine), node_names, run)
+    index = MessageIndex(order, outcomes.of(order >> 1), len(order), topic_names(engine), node_names, run)
+    if selection.reads_records:
+        index = replace(index, candidates=Candidates.of(of_records), always=np.concatenate(always))
+    return index.limited(first, last)

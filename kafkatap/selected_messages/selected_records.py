@@ -7,7 +7,7 @@ time by `index_messages`. Pipes are read once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from ..engine.engine import Engine
 from ..engine.read_options import AS_USUAL, ReadOptions
 from ..engine.selection import EVERYTHING, Selection
 from ..run import Follow, Run, Watch, never
-from .message_index import are_among, exchange_times, index_messages, message_ids
+from .message_index import MessageIndex, are_among, exchange_times, index_messages, message_ids
+from .record_filter import RecordFilter, exchange_keys
 from .topic_names import TopicNames
 
 if TYPE_CHECKING:
@@ -64,12 +65,17 @@ def record_chunks(run: Run, collector: RecordCollector, most_topics: int | None 
             collector.forget_topics()
 
 
+def is_for_one_pass(selection: Selection) -> bool:
+    """Whether a selection needs nothing of exchanges that is known later than their records."""
+    return selection.expression is None or selection.is_of_records_alone
+
+
 class RecordReader:
     """Reads the records of captures. Call `tables()` once; afterwards `run` and `tally` describe what was read.
 
     For captures that are read twice, `run` covers all of them even if the caller stops before the last table.
-    `follow`: the captures may still grow. ValueError for an expression on these or on pipes: the records are gone
-    before their exchanges are finished.
+    `follow`: the captures may still grow. ValueError for an expression on these or on pipes that names more than
+    records: these are gone before their exchanges are finished. `index`: of the first pass, if that is done.
     """
 
     def __init__(
@@ -80,14 +86,15 @@ class RecordReader:
         bounds: Bounds | None = None,
         watch: Watch = never,
         follow: Follow | None = None,
+        index: MessageIndex | None = None,
     ) -> None:
         self._twice = follow is None and can_read_twice(captures)
-        if wanted.selection.expression is not None and not self._twice:
-            raise ValueError("what is read only once can be filtered by --topic, --from and --to alone")
+        if not self._twice and not is_for_one_pass(wanted.selection):
+            raise ValueError("what is read only once can be filtered by --topic, --from, --to and record.* alone")
         self.captures = captures
         self._selection, self._topic = wanted.selection, wanted.topic
         self._read = read
-        self._watch, self._follow = watch, follow
+        self._watch, self._follow, self._index = watch, follow, index
         self._ids: Array | None = None
         self._names: Mapping[bytes, str] = {}
         self.collector = RecordCollector(
@@ -101,6 +108,11 @@ class RecordReader:
         return bool(self._selection.text) or self._topic is not None
 
     @property
+    def has_record_filter(self) -> bool:
+        """Whether the selection names what is in records."""
+        return self._selection.reads_records
+
+    @property
     def tally(self) -> Tally:
         return self.collector.tally
 
@@ -108,10 +120,18 @@ class RecordReader:
         """Yield the table `records` in parts of at most `dissector.records.RECORDS` rows."""
         from kafkatap.reports.record_table import records_table
 
+        for chunk, engine in self.chunks():
+            yield records_table(chunk, self._names, engine.strings)
+
+    def chunks(self) -> Iterator[tuple[Chunk, Engine]]:
+        """Yield the records, and the engine that they are from."""
         twice = self._twice
+        candidates = None
         if twice:
-            index = index_messages(self.captures, self._read, selection=self._selection, watch=self._watch)
-            self._names = index.topic_names
+            index = self._index or index_messages(
+                self.captures, self._read, selection=self._selection, watch=self._watch
+            )
+            self._names, candidates = index.topic_names, index.candidates
             if self._selection:
                 self._ids = np.sort(index.ids)
             self.run = index.run
@@ -122,8 +142,12 @@ class RecordReader:
         if not twice:
             self._names = TopicNames(engine)
             self.run = run
+        condition = self._selection.condition() if self._selection.reads_records else None
+        chosen = None if condition is None else RecordFilter(condition, candidates)
         for chunk in record_chunks(run, self.collector, engine.limits.names):
-            yield records_table(chunk, self._names, engine.strings)
+            picked = chunk if chosen is None else chosen.pick(chunk)
+            if picked is not None:
+                yield picked, engine
         self.run = run
 
     def _are_selected(self, frames: Frames, numbers: Array) -> Array:
@@ -145,3 +169,23 @@ class RecordReader:
         from kafkatap.reports.record_table import topic_text
 
         return self._topic(topic_text(topic, self._names) or "")
+
+
+def with_matching_records(
+    index: MessageIndex,
+    read: ReadOptions,
+    selection: Selection,
+    *,
+    first: int | None = None,
+    last: int | None = None,
+    watch: Watch = never,
+) -> tuple[MessageIndex, Tally]:
+    """The messages of an index without limits whose exchanges match with one of their records, and what was read.
+    `first`, `last`: as for `index_messages`."""
+    assert index.candidates is not None
+    assert index.always is not None
+    reader = RecordReader(index.run.paths, read, RecordSelection(selection), watch=watch, index=index)
+    keys = [np.zeros(0, np.int64), *(exchange_keys(chunk) for chunk, _ in reader.chunks())]
+    numbers = np.concatenate((index.always, index.candidates.numbers_of(np.concatenate(keys))))
+    wanted = np.isin(index.ids >> 1, numbers)
+    return replace(index.limited(first, last, wanted), run=reader.run or index.run), reader.tally

@@ -56,6 +56,7 @@ _STATUSES = {
 }
 #: The column of correlation ids.
 _NUMBERS = 4
+_PRODUCE = 0
 #: Texts of facts that are kept.
 _KEPT = 8_192
 _Text = TypeVar("_Text")
@@ -261,11 +262,11 @@ class LineMaker:
         numbers, found = messages.numbers, [""] * messages.total
         for place, (_, size, count, _) in _where(numbers["record_bytes"] >= 0, numbers):
             found[place] = self._span(_records(size, count))
-        are_marks = messages.are_responses & is_among(messages.rows["api_key"], sorted(r.FETCHES))
-        has_offset = numbers["offset"] >= 0
-        for mask, sign in ((has_offset & ~are_marks, "@"), (has_offset & are_marks, "HW=")):
-            for place, offset in _where(mask, numbers["offset"]):
-                found[place] += self._span(f"{sign}{offset}")
+        keys, answers = messages.rows["api_key"], messages.are_responses
+        are_marks, are_bases = answers & is_among(keys, sorted(r.FETCHES)), answers & (keys == _PRODUCE)
+        for place, offset in _where(numbers["offset"] >= 0, numbers["offset"]):
+            name = "HW" if are_marks[place] else "base offset" if are_bases[place] else "offset"
+            found[place] += self._span(f"{name}={offset}")
         return found
 
     def _tls_versions(self, messages: Messages) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import KIND_GROUP
 from kafkatap.dissector.layouts.catalog import api_name, api_names
 from kafkatap.dissector.probes import MOST, Place, Probe, Probes
+from kafkatap.dissector.programs.profiles import CARRY_RECORDS
 from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array, Batch, Names, as_results, rows_of, uuid_text
@@ -23,11 +24,12 @@ from ..packet_places import PacketPlaces
 from .exchange_columns import Spelling, string_text
 from .expression_error import ExpressionError
 from .field_paths import group_places
-from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not, atoms_of
+from .meaning import Atom, ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not, RecordAtom, atoms_of
 from .names import ERRORS, EXCHANGE, RESULT
 from .verdicts import Floats, MatchedTexts, Numbers, Present, Values, Verdicts
 
-Atom = ColumnAtom | FieldAtom
+#: Comparisons of records in an expression, at most: their verdicts are the bits of the numbers of an uint64's bits.
+MOST_OF_RECORDS = 6
 #: Names in expressions that say what a result is on.
 _OWN_NAMES = frozenset(("topic", "topic_id", "partition", "name"))
 
@@ -49,6 +51,11 @@ class Condition:
         self.marks: int = first + len(fields)  # number of bits in use
         if self.marks > MOST:
             raise ExpressionError(f"these are more than {MOST} comparisons on decoded fields", expression.text, 0)
+        #: The comparisons of records. A record's verdicts on them are the bits of a number, the first one the lowest.
+        self.record_atoms = tuple(atom for atom in self._atoms if isinstance(atom, RecordAtom))
+        if len(self.record_atoms) > MOST_OF_RECORDS:
+            reason = f"these are more than {MOST_OF_RECORDS} comparisons of records"
+            raise ExpressionError(reason, expression.text, 0)
         self._bits = {atom: np.uint64(1 << number) for number, atom in enumerate(fields, first)}
         self._verdicts: dict[tuple[ColumnAtom, int], Verdicts] = {}
         self._names: Names | None = None  # the meaning of the numbers in the verdicts
@@ -72,7 +79,7 @@ class Condition:
     def api_keys(self) -> frozenset[int] | None:
         """The known APIs that can match, or None for all. Bodies of other APIs need not be decoded."""
         keys = np.array(sorted(api_names()), np.int64)
-        possible, _ = _possible(self.expression.root, keys)
+        possible, _ = _possible(self.expression.root, keys, self.expression.messages is not None)
         return None if possible.all() else frozenset(keys[possible].tolist())
 
     @cached_property
@@ -83,14 +90,48 @@ class Condition:
         return Probes([_probe(atom) for atom in self._bits], self.expression.messages, self._first)
 
     def select(self, batch: Batch, names: Names) -> Array:
-        """The exchanges that match: bool (n,)."""
+        """The exchanges that match, or that match if they have certain records: bool (n,)."""
+        if self.record_atoms:
+            matching: Array = self.record_tables(batch, names) != 0
+            return matching
         view = _View(self, batch, names)
         return _judged(self.expression.root, view.of_exchanges, len(batch.exchanges))
+
+    @property
+    def is_of_records_alone(self) -> bool:
+        """Whether nothing but records decides."""
+        return len(self.record_atoms) == len(self._atoms)
+
+    @property
+    def every_verdict(self) -> int:
+        """A table (`record_tables`) that holds for every record."""
+        return (1 << (1 << len(self.record_atoms))) - 1
+
+    def record_tables(self, batch: Batch | None = None, names: Names | None = None) -> Array:
+        """For each exchange, with which records it matches: uint64 (n,). Bit N is set if it matches with a record for
+        which N has the bits of the true comparisons. `batch`: None for an expression of records alone; n is then 1."""
+        view = None if batch is None or names is None else _View(self, batch, names)
+        count = 1 if batch is None else len(batch.exchanges)
+        known: dict[Atom, Array] = {}
+        found = np.zeros(count, np.uint64)
+        for number in range(1 << len(self.record_atoms)):
+            for place, atom in enumerate(self.record_atoms):
+                known[atom] = np.full(count, bool(number >> place & 1))
+
+            def value(atom: Atom) -> Array:
+                if atom not in known:
+                    assert view is not None
+                    known[atom] = view.of_exchanges(atom)
+                return known[atom]
+
+            holds = _judged(self.expression.root, value, count)
+            found |= holds.astype(np.uint64) << np.uint64(number)
+        return found
 
     def results_left_out(self, batch: Batch, names: Names) -> Array | None:
         """The results for whose own topic, partition, group or other name the expression does not hold: bool (rows,),
         of exchanges that match; None: none. An exchange that matches only by several names keeps all its results."""
-        if not self._judges_results or not len(batch.results):
+        if self.record_atoms or not self._judges_results or not len(batch.results):
             return None
         requested = () if batch.topics is None else (as_results(batch.topics),)
         view = _View(self, batch._replace(results=np.concatenate((batch.results, *requested))), names)
@@ -102,7 +143,10 @@ class Condition:
 
     @cached_property
     def _judges_results(self) -> bool:
-        return any(self.names_group(a) if isinstance(a, FieldAtom) else a.name.name in _OWN_NAMES for a in self._atoms)
+        return any(
+            self.names_group(a) if isinstance(a, FieldAtom) else isinstance(a, ColumnAtom) and a.name.name in _OWN_NAMES
+            for a in self._atoms
+        )
 
     def names_group(self, atom: FieldAtom) -> bool:
         """Whether an atom tests the names of groups."""
@@ -173,6 +217,7 @@ class _View:
             assert marks is not None, "the engine ran without the condition's probes"
             found: Array = (marks & self.condition.bit(atom)) != 0
             return found
+        assert isinstance(atom, ColumnAtom), "records are judged one by one"
         if atom.name.per == EXCHANGE:
             return self.condition.on_rows(atom, exchanges, self.names)
         results, owner = self.batch.results, self.owner
@@ -196,7 +241,7 @@ class _View:
             if named.any() and isinstance(atom.test, MatchedTexts) and condition.names_group(atom):
                 verdicts = Verdicts(atom.test)
                 found[named] = verdicts.on(rows["name"][named], lambda number: string_text(self.names, number))
-        elif atom.name.name in _OWN_NAMES:
+        elif isinstance(atom, ColumnAtom) and atom.name.name in _OWN_NAMES:
             parts = [values for reading, _ in atom.name.parts for values in reading(rows, self.names)]
             named = np.logical_or.reduce([np.ones(len(rows), bool) if v.null is None else ~v.null for v in parts])
             found[named] = condition.on_rows(atom, rows, self.names)[named]
@@ -219,7 +264,7 @@ class _View:
 
 def _judged(node: Node, atom: Callable[[Atom], Array], count: int) -> Array:
     """The value of a node for `count` rows, from the values of its atoms."""
-    if isinstance(node, (ColumnAtom, FieldAtom)):
+    if isinstance(node, (ColumnAtom, FieldAtom, RecordAtom)):
         return atom(node)
     if isinstance(node, Not):
         return ~_judged(node.item, atom, count)
@@ -234,19 +279,23 @@ def _judged(node: Node, atom: Callable[[Atom], Array], count: int) -> Array:
     return found
 
 
-def _possible(node: Node, keys: Array) -> tuple[Array, Array]:
-    """For each API: whether a node can be true for one of its exchanges, and whether it can be false."""
+def _possible(node: Node, keys: Array, with_definitions: bool) -> tuple[Array, Array]:
+    """For each API: whether a node can be true for one of its exchanges, and whether it can be false.
+    `with_definitions`: APIs of others may have records."""
     if isinstance(node, Not):
-        holds, fails = _possible(node.item, keys)
+        holds, fails = _possible(node.item, keys, with_definitions)
         return fails, holds
     if isinstance(node, (Every, Either)):
-        pairs = [_possible(item, keys) for item in node.items]
+        pairs = [_possible(item, keys, with_definitions) for item in node.items]
         all_of, any_of = np.logical_and.reduce, np.logical_or.reduce
         first, second = (all_of, any_of) if isinstance(node, Every) else (any_of, all_of)
         return first([p[0] for p in pairs]), second([p[1] for p in pairs])
     open_ = np.ones(len(keys), bool)
     if isinstance(node, FieldAtom):
         return is_among(keys, sorted({key for key, _, _ in node.places})), open_
+    if isinstance(node, RecordAtom):
+        carrying = open_ if with_definitions else is_among(keys, sorted({key for key, _ in CARRY_RECORDS}))
+        return carrying, carrying
     if node.name.apis is not None:
         return is_among(keys, sorted(node.name.apis)), open_
     if node.name.name != "api":
@@ -262,7 +311,7 @@ def _possible(node: Node, keys: Array) -> tuple[Array, Array]:
 
 def packets_of(atom: Atom) -> tuple[int, ...]:
     """The packets that `packet == N` names; () for another atom."""
-    if isinstance(atom, FieldAtom) or atom.name.name != "packet":
+    if not isinstance(atom, ColumnAtom) or atom.name.name != "packet":
         return ()
     test = atom.test
     if not isinstance(test, Numbers) or test.op != "==":

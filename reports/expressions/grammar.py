@@ -39,7 +39,7 @@ IN.3: /in(?![\w.])/i
 NULL.3: /null(?![\w.])/i
 COMPARE: "==" | "!=" | "<=" | ">=" | "<" | ">" | "~" | "!~"
 WORD_COMPARE.3: /(eq|ne|gt|lt|ge|le|contains|matches)(?![\w.])/i
-NAME: /(?!(or|and|not|in|null)(?![\w.]))[^\W\d]\w*(\.[^\W\d]\w*)*/i
+NAME: /(?!(or|and|not|in|null)(?![\w.]))(record\.header\.("([^"\\\n]|\\.)*"|[\w.-]+)|[^\W\d]\w*(\.[^\W\d]\w*)*)/i
 TIME.3: /(\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?)?)(?![\w:])/
       | /\d{1,2}:\d\d(:\d\d([.,]\d{1,9})?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?(?![\w:])/
 ADDRESS.2: /\d{1,3}(\.\d{1,3}){3}(:\d+)?(?![\w.])/ | /:\d+(?!\w)/ | /\[[0-9A-Fa-f:.]+\](:\d+)?/

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from kafkatap.dissector.probes import Place
 
 from ..addresses import is_end
-from ..literals import Moment
+from ..literals import Moment, undo_escapes
 from . import tree
 from .expression_error import ExpressionError, suggestion
 from .field_paths import NUMBERS, TEXTS, Fields, Messages, coordinator_keys, fields_with_role, find_fields, is_path
 from .grammar import CONTAINS, parse
-from .names import ALIASES, CLIENT_END, ELSEWHERE, FIELD, NAMES, Name, find_name
-from .values import number_of, pattern_of, text_of
-from .verdicts import Floats, MatchedTexts, Numbers, Present, Test
+from .names import ALIASES, CLIENT_END, ELSEWHERE, FIELD, HEADER, NAMES, RECORD, Name, find_name
+from .values import bytes_of, number_of, pattern_of, text_of
+from .verdicts import Floats, MatchedBytes, MatchedTexts, Numbers, Present, Test
 
 _ORDERED = frozenset(("number", "size", "duration", "time", "api", "error"))
-_CALLED = {"flag": "true or false", "api": "an API", "error": "an error code"}
+_CALLED = {"bytes": "bytes", "flag": "true or false", "api": "an API", "error": "an error code"}
 _SPELLED = frozenset(("text", "word", "api", "error"))
 
 
@@ -44,6 +44,15 @@ class FieldAtom:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordAtom:
+    """A test of the `part` of a record: "key", "value" or "header"; of headers with the name `header` one is enough."""
+
+    part: str
+    header: bytes
+    test: MatchedBytes | Present
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     item: Node
 
@@ -58,7 +67,8 @@ class Either:
     items: tuple[Node, ...]
 
 
-Node = ColumnAtom | FieldAtom | Not | Every | Either
+Atom = ColumnAtom | FieldAtom | RecordAtom
+Node = Atom | Not | Every | Either
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +94,9 @@ def parse_expression(text: str, messages: Messages | None = None, utc: bool = Fa
     return Expression(text, _Resolver(text, messages, utc).node(parse(text)), messages)
 
 
-def atoms_of(node: Node) -> Iterator[ColumnAtom | FieldAtom]:
+def atoms_of(node: Node) -> Iterator[Atom]:
     """The atoms of a node, from left to right."""
-    if isinstance(node, (ColumnAtom, FieldAtom)):
+    if isinstance(node, (ColumnAtom, FieldAtom, RecordAtom)):
         yield node
     elif isinstance(node, Not):
         yield from atoms_of(node.item)
@@ -95,7 +105,7 @@ def atoms_of(node: Node) -> Iterator[ColumnAtom | FieldAtom]:
             yield from atoms_of(item)
 
 
-def _is_resolved(test: Test) -> bool:
+def _is_resolved(test: Test | MatchedBytes) -> bool:
     return not (isinstance(test, Numbers) and any(isinstance(value, Moment) for value in test.values))
 
 
@@ -158,6 +168,8 @@ class _Resolver:
     def _parts(self, item: tree.Comparison, op: str, values: tuple[tree.Literal, ...]) -> list[Node]:
         """The atoms of a comparison. One true atom is enough."""
         name = find_name(item.name)
+        if name is not None and name.per == RECORD:
+            return [self._of_records(item, name, op, values)]
         if name is not None and name.per != FIELD:
             found: list[Node] = [ColumnAtom(name, self.test(item, name, op, values))]
             ends = tuple(value for value in values if op == "==" and name.name == "client" and is_end(value.text))
@@ -170,6 +182,21 @@ class _Resolver:
         if not is_path(item.name):
             raise self._unknown(item)
         return self._fields(item, find_fields(item, self.text, self.messages), op, values)
+
+    def _of_records(self, item: tree.Comparison, name: Name, op: str, values: tuple[tree.Literal, ...]) -> RecordAtom:
+        part, header = name.name.removeprefix("record."), b""
+        if name.name.startswith(HEADER):
+            part, shown = "header", name.name[len(HEADER) :]
+            header = (undo_escapes(shown[1:-1]) if shown[0] == '"' else shown).encode("utf-8", "surrogatepass")
+        if op in ("", "given"):
+            return RecordAtom(part, header, Present())
+        if op not in ("==", "~", CONTAINS):
+            raise self._operator(item, name, "numbers")
+        if op == "~":
+            return RecordAtom(part, header, MatchedBytes(pattern=pattern_of(values[0], self.text)))
+        found = [bytes_of(value, self.text) for value in values]
+        test = MatchedBytes(part=found[0]) if op == CONTAINS else MatchedBytes(frozenset(found))
+        return RecordAtom(part, header, test)
 
     def _fields(self, item: tree.Comparison, fields: Fields, op: str, values: tuple[tree.Literal, ...]) -> list[Node]:
         found: list[Node] = []

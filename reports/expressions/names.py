@@ -4,6 +4,7 @@ The kind of a name determines its values:
 
 number    1, 0x10, 1_000                    size      bytes: 1000, 64KiB, 1MB
 duration  50ms, 1.5 s (`unit`: ns of the column's unit; None: ns, and a bare number is refused)
+bytes     a text, or 0x0A1F
 time      15:10:39.5, 2026-11-21 15:10:39.5, +10s: `literals.read_moment`
 flag      true, false                       text      a word, or a text in quotes
 word      one of `words`                    api, error    Kafka's name or number
@@ -27,8 +28,8 @@ from .exchange_columns import ReadColumn, Spelling
 
 MILLISECOND = 1_000_000
 #: The source of a name's values: the exchange, its results, its error codes (0 if it has none), or fields of its
-#: messages.
-EXCHANGE, RESULT, ERRORS, FIELD = "exchange", "result", "errors", "field"
+#: messages, or the records in its messages.
+EXCHANGE, RESULT, ERRORS, FIELD, RECORD = "exchange", "result", "errors", "field", "record"
 #: The name that has a value only while its request waits.
 WAITING = "waiting"
 #: The name that the values of `client` are of which are an address and a port.
@@ -81,6 +82,7 @@ WIRESHARK = {
     "kafka.error": "error", "kafka.group_id": "group", "kafka.transactional_id": "transactional_id",
     "kafka.len": "size", "kafka.required_acks": "acks", "kafka.max_wait_time": "max_wait_ms",
     "kafka.min_bytes": "min_bytes", "kafka.throttle_time": "throttle", "kafka.offset": "offset",
+    "kafka.message_key": "record.key", "kafka.message_value": "record.value",
 }  # fmt: skip
 #: What to write for others.
 ELSEWHERE = {
@@ -92,7 +94,6 @@ ELSEWHERE = {
     "kafka": "everything here is Kafka",
     **dict.fromkeys(("tcp.analysis.retransmission", "tcp.flags.reset"),
                     "packets are not selected: --sections connections has retransmissions and resets"),
-    **dict.fromkeys(("kafka.message_key", "kafka.message_value"), "`kafkatap records` lists records"),
 }  # fmt: skip
 #: The kinds of names by those of columns, the unit of their numbers, and the texts of these.
 _KINDS: Mapping[str, tuple[str, int, Spelling | None]] = {
@@ -222,14 +223,23 @@ def _result_names() -> Iterator[Name]:
         what = "a group id" if role == "group" else "a transactional id"
         text = f"{what} at any level of the request or the response"
         yield Name(role, "text", text, per=FIELD, role="group_id" if role == "group" else role)
+    for part in ("key", "value"):
+        text = f"in `records` and `show` alone: the {part} of a record"
+        yield Name(f"record.{part}", "bytes", text, per=RECORD)
 
 
 NAMES: Mapping[str, Name] = MappingProxyType({n.name: n for n in (*_exchange_names(), *_result_names())})
 
 
+#: What names of headers begin with.
+HEADER = "record.header."
+
+
 def find_name(word: str) -> Name | None:
-    """A name or one of its aliases, in any case."""
+    """A name or one of its aliases, in any case. The names of headers are as in the record."""
     plain = word.lower()
+    if plain.startswith(HEADER):
+        return Name(HEADER + word[len(HEADER) :], "bytes", "the header of a record", per=RECORD)
     return NAMES.get(ALIASES.get(plain, WIRESHARK.get(plain, plain)))
 
 
@@ -249,6 +259,8 @@ def help_text() -> str:
 _MORE = (
     "  request.PATH                       a decoded field, such as request.MaxWaitMs, Produce.request.Acks or",
     "  response.PATH                      response.Topics.Partitions.ErrorCode; any element of an array can match",
+    "  record.header.NAME                 in `records` and `show` alone: a header of a record, such as",
+    '                                     record.header.traceparent or record.header."content type"',
     "",
     "comparisons:",
     "  == != < <= > >=    in (A, B)    not in (A, B)    ~ !~ (matches a regular expression, or does not)",

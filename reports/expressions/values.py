@@ -75,6 +75,18 @@ def text_of(literal: Literal, name: Name, text: str) -> str:
     return literal.text
 
 
+def bytes_of(literal: Literal, text: str) -> bytes:
+    """A value as bytes: a text as UTF-8, or the bytes of a number such as 0x0A1F."""
+    digits = literal.text.replace("_", "")
+    if literal.kind != "number" or digits[:2].lower() != "0x":
+        return literal.text.encode("utf-8", "surrogatepass")
+    try:
+        return bytes.fromhex(digits[2:])
+    except ValueError:
+        reason = f"{literal.text} is no whole number of bytes: each has two digits, as in 0x0A1F"
+        raise ExpressionError(reason, text, literal.at, literal.end) from None
+
+
 def pattern_of(literal: Literal, text: str) -> str:
     """A value as a regular expression of RE2, from between its quotes. Its matching takes linear time, so it has no
     backreferences and no lookaround."""

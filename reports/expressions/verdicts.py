@@ -84,13 +84,39 @@ class MatchedTexts:
         return np.array([text in self.texts for text in texts], bool)
 
 
-def matching(pattern: str, texts: Sequence[str]) -> Array:
-    """In which texts a regular expression of RE2 matches: bool (n,). ValueError if it is wrong. The time is linear in
-    the lengths of the texts, whatever the pattern is."""
+@dataclass(frozen=True, slots=True)
+class MatchedBytes:
+    """One of some `values`, one that has `part` in it, or one in which `pattern` (of RE2) matches, as UTF-8."""
+
+    values: frozenset[bytes] = frozenset()
+    part: bytes | None = None
+    pattern: str | None = None
+
+    def on(self, values: Sequence[bytes]) -> Array:
+        """bool (n,)."""
+        if self.pattern is not None:
+            return matching(self.pattern, values)
+        if self.part is not None:
+            return np.array([self.part in value for value in values], bool)
+        return np.array([value in self.values for value in values], bool)
+
+    @property
+    def sizes(self) -> frozenset[int] | None:
+        """The only lengths of values that match; None: any."""
+        return frozenset(map(len, self.values)) if self.pattern is None and self.part is None else None
+
+
+def matching(pattern: str, texts: Sequence[str] | Sequence[bytes]) -> Array:
+    """In which texts, or bytes as UTF-8, a regular expression of RE2 matches: bool (n,). ValueError if it is wrong. The
+    time is linear in the lengths of the texts, whatever the pattern is."""
     import pyarrow as pa  # imported late: most expressions have no pattern
     import pyarrow.compute as pc
 
-    found: Array = pc.match_substring_regex(pa.array(texts, pa.large_string()), pattern).to_numpy(zero_copy_only=False)
+    are_bytes = len(texts) > 0 and isinstance(texts[0], bytes)
+    array = pa.array(texts, pa.large_binary() if are_bytes else pa.large_string())
+    if are_bytes:
+        array = array.view(pa.large_string())  # RE2 does not stumble over what is not UTF-8
+    found: Array = pc.match_substring_regex(array, pattern).to_numpy(zero_copy_only=False)
     return found
 
 

@@ -16,7 +16,7 @@ from ..findings import Finding
 from ..model import ReportTable, Row
 
 if TYPE_CHECKING:
-    from ..expressions.meaning import ColumnAtom, Expression, FieldAtom, Node
+    from ..expressions.meaning import Atom, Expression, Node
     from ..expressions.verdicts import MatchedTexts
 
 #: What a row is on, by the names that expressions have for it: texts of which one has to match.
@@ -132,19 +132,19 @@ def _holds(test: MatchedTexts, texts: tuple[str, ...]) -> bool:
     return bool(test.on(texts).any())
 
 
-def _judge(named: Named, expression: Expression) -> Callable[[ColumnAtom | FieldAtom], bool | None]:
+def _judge(named: Named, expression: Expression) -> Callable[[Atom], bool | None]:
     """Whether an atom holds for something with these names; None: they do not decide it."""
     from ..expressions.field_paths import group_places
-    from ..expressions.meaning import FieldAtom
+    from ..expressions.meaning import ColumnAtom, FieldAtom
     from ..expressions.verdicts import MatchedTexts
 
     groups = group_places(expression.messages)
 
-    def judged(atom: ColumnAtom | FieldAtom) -> bool | None:
+    def judged(atom: Atom) -> bool | None:
         if isinstance(atom, FieldAtom):
             texts = named.get("group") if atom.places in groups else None
         else:
-            texts = named.get(atom.name.name)
+            texts = named.get(atom.name.name) if isinstance(atom, ColumnAtom) else None
         if texts is None or not isinstance(atom.test, MatchedTexts):
             return None
         return _holds(atom.test, tuple(texts))
@@ -152,7 +152,7 @@ def _judge(named: Named, expression: Expression) -> Callable[[ColumnAtom | Field
     return judged
 
 
-def _verdict(node: Node, judged: Callable[[ColumnAtom | FieldAtom], bool | None]) -> bool | None:
+def _verdict(node: Node, judged: Callable[[Atom], bool | None]) -> bool | None:
     """Whether a node holds by the verdicts on its atoms; None: these do not decide it."""
     from ..expressions.meaning import Either, Every, Not
 

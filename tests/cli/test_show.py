@@ -541,7 +541,7 @@ def test_requests_on_one_partition_have_its_offset(api: str, topics: str, partit
     chosen = (path, "--only", "requests", "-f", f"api == {api}")
     lines = kafkatap("show", *chosen).out.splitlines()[1:]
     bodies = [json.loads(line)["body"] for line in kafkatap("show", "--json", *chosen).out.splitlines()]
-    said = [re.search(r"\[\d+\]  @(\d+)(  |$)", line) for line in lines]
+    said = [re.search(r"\[\d+\]  offset=(\d+)(  |$)", line) for line in lines]
     counts = set()
     for found, body in zip(said, bodies, strict=True):
         offsets = [part[offset] for topic in body[topics] for part in topic[partitions]]

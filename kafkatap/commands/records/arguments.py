@@ -27,6 +27,7 @@ examples:
   kafkatap records capture.pcap
   kafkatap records --topic 'orders*' -n 20 --max-bytes 80 capture.pcap
   kafkatap records --json capture.pcap | jq 'select(.value.form == "json").value.data'
+  kafkatap records -f 'record.key == "order-17"' capture.pcap
   kafkatap records --api Produce --values hex ring/*.pcap.gz
   kafkatap records -o records.parquet capture.pcap
   kafkatap records --follow --topic orders ring/
@@ -47,9 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(what, "records, the first ones", default=None)
     add_reading(what)
     how = parser.add_argument_group("output")
-    how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
+    how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default=None,
                      help="write keys and values as JSON, text or bytes, whichever fits (auto); always as one of "
-                     "these; or not at all (none)")  # fmt: skip
+                     "these; or not at all (none) (default: auto; none if the filter names record.*, but to a "
+                     "FILE.parquet)")  # fmt: skip
     how.add_argument("--max-bytes", type=parse_count, metavar="N",
                      help="write at most N bytes of each key and value (default: 256 in text, all with "
                      "--json)")  # fmt: skip

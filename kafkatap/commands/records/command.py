@@ -9,7 +9,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
-from kafkatap.dissector.records import batches
 from kafkatap.kernels import store
 from kafkatap.reports.rendering.record_lines import Rendering, csv_header, csv_lines, json_lines, text_lines
 
@@ -19,7 +18,7 @@ from ...output_file import STANDARD_OUTPUT, OutputFile, check_file, check_not_re
 from ...replaceable import PARQUET as PARQUET_FILE
 from ...replaceable import TEXT
 from ...run import Follow, Watch
-from ...selected_messages.selected_records import RecordReader, RecordSelection, can_read_twice
+from ...selected_messages.selected_records import RecordReader, RecordSelection, can_read_twice, is_for_one_pass
 from ..console import (
     SIGNALS_OF_FOLLOW,
     advice_on,
@@ -32,6 +31,7 @@ from ..console import (
     progress,
     readable_captures,
     refuse,
+    unread_batches,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_key_log, other_inputs, read_options
@@ -57,13 +57,14 @@ def run(options: argparse.Namespace) -> int:
         target = _checked_output(options)
         with interrupts(SIGNALS_OF_FOLLOW if follow else ()) as stop, progress(options) as drawn:
             reader = _reader(options, lambda done: drawn(done) or bool(stop), follow)
+            form = options.values or ("none" if reader.has_record_filter else "auto")
             tables = _first_rows(reader.tables(), options.number or None)
             if target is None:
-                written = _write_lines(tables, options, sys.stdout, JSON if options.json else "")
+                written = _write_lines(tables, options, form, sys.stdout, JSON if options.json else "")
             elif _format_of(target) == PARQUET:
                 written = _write_parquet(tables, target, reader, options.overwrite)
             else:
-                written = _write_file(tables, target, reader, options)
+                written = _write_file(tables, target, reader, options, form)
         return _finish(reader, options, written, target)
     except BrokenPipeError:
         raise
@@ -75,9 +76,11 @@ def _reader(options: argparse.Namespace, watch: Watch, follow: Follow | None) ->
     reading = read_options(options)
     # --topic selects single records: an exchange may hold those of other topics too.
     selection = selection_of(argparse.Namespace(**{**vars(options), "topic": None}), reading.definitions)
-    if selection.expression is not None and (follow is not None or not can_read_twice(options.captures)):
+    if not is_for_one_pass(selection) and (follow is not None or not can_read_twice(options.captures)):
         what = "what is piped in" if follow is None else "what is followed"
-        raise ValueError(f"{what} can be filtered by --topic, --from and --to alone (save it to a file first)")
+        raise ValueError(
+            f"{what} can be filtered by --topic, --from, --to and record.* alone (save it to a file first)"
+        )
     wanted = RecordSelection(selection, _topic_test(options.topic))
     reading = reading._replace(key_log=chosen_key_log(options, is_growing=follow is not None))
     return RecordReader(options.captures, reading, wanted, watch=watch, follow=follow)
@@ -103,19 +106,22 @@ def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
                 return
 
 
-def _write_lines(tables: Iterable[Any], options: argparse.Namespace, output: TextIO, form: str = "") -> int:
-    """Write each record as a line; return how many. `form`: "json", "csv" or, by default, text."""
+def _write_lines(
+    tables: Iterable[Any], options: argparse.Namespace, values: str, output: TextIO, form: str = ""
+) -> int:
+    """Write each record as a line; return how many. `values`: the form of keys and values. `form`: "json", "csv" or, by
+    default, text."""
     most = options.max_bytes
     written = 0
     if form == CSV:
         output.write(csv_header() + "\n")
     for table in tables:
         if form == JSON:
-            lines = json_lines(table, Rendering(options.values, most))
+            lines = json_lines(table, Rendering(values, most))
         elif form == CSV:
-            lines = csv_lines(table, Rendering(options.values, most))
+            lines = csv_lines(table, Rendering(values, most))
         else:
-            lines = text_lines(table, Rendering(options.values, LINE_BYTES if most is None else most), options.utc)
+            lines = text_lines(table, Rendering(values, LINE_BYTES if most is None else most), options.utc)
         waiting: list[str] = []
         size = 0
         for line in lines:
@@ -162,11 +168,13 @@ def _format_of(target: Path) -> str:
     return _FORMATS.get(target.suffix.lower(), "")
 
 
-def _write_file(tables: Iterable[Any], target: Path, reader: RecordReader, options: argparse.Namespace) -> int:
+def _write_file(
+    tables: Iterable[Any], target: Path, reader: RecordReader, options: argparse.Namespace, values: str
+) -> int:
     """Write lines to a file, which is whole or not there. Return their number."""
     with naming(str(target)), OutputFile(str(target), is_private=False, overwrite=options.overwrite) as made:
         lines = TextIOWrapper(made.file, "utf-8", write_through=True)
-        written = _write_lines(tables, options, lines, JSON if options.json else _format_of(target))
+        written = _write_lines(tables, options, values, lines, JSON if options.json else _format_of(target))
         lines.detach()
         if _is_wanted(reader, written):
             made.publish()
@@ -207,13 +215,17 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
         return WRONG
     if target is not None and _is_wanted(reader, written):
         complain(f"wrote {_count(written, 'record', 'records')} to {target}")
-    unread = _unread(tally.batches)
+    has_filter = reader.has_record_filter
+    unread = unread_batches(tally.batches, with_cut=has_filter)
     if tally.wrong_crc:
         complain(f"{_count(tally.wrong_crc, 'batch', 'batches')} with a wrong CRC (marked)")
     if tally.wrong_messages:
         complain(f"{_count(tally.wrong_messages, 'record', 'records')} of compressed sets with a wrong CRC (marked)")
     if unread:
-        complain(f"not all could be read: {unread}")
+        complain(f"not all could be read{' and compared' if has_filter else ''}: {unread}")
+    is_table = target is not None and _format_of(target) == PARQUET
+    if has_filter and written and options.values is None and not is_table:
+        complain("keys and values are not printed with such a filter, unless --values auto says so")
     if run.interrupted:
         if target is not None and run.is_cut_short:
             complain("interrupted: no file was written")
@@ -231,19 +243,8 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
             complain("no records in this input")
         elif nothing_matches("record", leaving, target is not None) != DONE:
             return WRONG
-    lost = bool(damaged or unread or tally.wrong_crc or tally.wrong_messages)
+    lost = bool(damaged or unread_batches(tally.batches) or tally.wrong_crc or tally.wrong_messages)
     return DONE if (found or written) and not lost else DAMAGED
-
-
-def _unread(counts: Any) -> str:
-    """The batches that could not be read completely, by reason; "" if there are none."""
-    usual = (batches.OK, batches.PARTIAL, batches.CUT_OFF)
-    losses = [
-        f"{_count(number, 'batch', 'batches')} {name.replace('_', ' ')}"
-        for status, (name, number) in enumerate(zip(batches.RECORD_STATUSES, counts.tolist(), strict=True))
-        if number and status not in usual
-    ]
-    return ", ".join(losses)
 
 
 def _count(number: int, one: str, many: str) -> str:

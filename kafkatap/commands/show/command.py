@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from ...selected_messages.message_collector import MessageCollector
 from ...selected_messages.message_index import MessageIndex, index_messages
 from ...selected_messages.messages import read_messages, stream_messages, streaming_engine
 from ...selected_messages.node_names import NodeNames
+from ...selected_messages.selected_records import with_matching_records
 from ...selected_messages.topic_names import TopicNames
 from ...show.printing import Printer, make_printer
 from ...show.viewing import Known
@@ -38,10 +40,12 @@ from ..console import (
     progress,
     readable_captures,
     refuse,
+    unread_batches,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_key_log, read_options
 
+Array = np.ndarray[Any, Any]
 _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 
 
@@ -71,7 +75,14 @@ class _Task:
             options.captures = readable_captures(options.captures, "show")
         self.reading = reading._replace(key_log=chosen_key_log(options, is_growing=self.follow is not None))
         self.must_stream = options.stream or self.follow is not None or any(map(is_pipe, options.captures))
+        if self.must_stream and self.selection.reads_records:
+            raise ValueError(
+                "record.*: `kafkatap show` looks into the records of files alone, without --stream and --follow; "
+                "`kafkatap records` also into those of pipes"
+            )
         self.directions = _DIRECTIONS[options.only]
+        #: The record batches that were compared, by status; None: none.
+        self.batches: Array | None = None
 
     def collector(self, index: MessageIndex | None) -> MessageCollector:
         ids = None if index is None else index.ids
@@ -81,17 +92,25 @@ class _Task:
 
     def in_two_passes(self) -> int:
         options = self.options
+        of_records = self.selection.reads_records
+        limits = {"first": options.number or None, "last": options.tail}
         with interrupts() as stop, progress(options) as drawn:
+
+            def watch(done: int) -> bool:
+                return drawn(done) or bool(stop)
+
             index = index_messages(
                 options.captures,
                 self.reading,
                 nodes=NodeNames(self.reading.definitions),
                 selection=self.selection,
                 directions=self.directions,
-                first=options.number or None,
-                last=options.tail,
-                watch=lambda done: drawn(done) or bool(stop),
+                watch=watch,
+                **({} if of_records else limits),
             )
+            if of_records and not index.run.interrupted:
+                index, tally = with_matching_records(index, self.reading, self.selection, watch=watch, **limits)
+                self.batches = tally.batches
         if index.run.interrupted:
             return INTERRUPTED
         printer = make_printer(options, Known(index.topic_names, index.node_names), self.reading.definitions)
@@ -145,15 +164,18 @@ class _Task:
             return WRONG
         if self.options.tail == 0:  # nothing was asked for; one pass has then read nothing
             return DAMAGED if run.damaged else DONE
+        if self.batches is not None and (unread := unread_batches(self.batches, with_cut=True)):
+            complain(f"not all records could be read and compared: {unread}")
         context = run.context()
         note_key_log(self.options, run.files, run.engine.key_log, context)
         found = any(context.ledger["requests"].values())
+        is_lost = self.batches is not None and bool(unread_batches(self.batches))
         if not found and not printed:
             complain(no_kafka(context))
         elif not printed:
             only = f"--only {self.options.only}" if self.options.only else ""
             nothing_matches("message", " ".join(filter(None, (self.selection.text, only))), has_output=False)
-        return DONE if found and not run.damaged else DAMAGED
+        return DONE if found and not run.damaged and not is_lost else DAMAGED
 
 
 def _last(parts: list[Messages], number: int) -> list[Messages]:
