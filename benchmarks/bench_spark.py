@@ -277,7 +277,7 @@ def usage_table(found: Sequence[Contender]) -> str:
 
 
 def ratios(found: Sequence[Contender], masters: Sequence[str]) -> str:
-    """The ratios that docs/scale.md promises: of processor time beyond the empty job, and of wall time."""
+    """The ratios that docs/contributors/scale.md promises: of processor time beyond the empty job, and of wall time."""
     local, lines, walls = found[0].median("all"), [], []
     for number, master in enumerate(masters):
         empty, job = found[1 + 2 * number : 3 + 2 * number]

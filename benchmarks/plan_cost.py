@@ -3,7 +3,8 @@
     python benchmarks/plan_cost.py [--flow-splits 10000 100000 1000000] [--flows 500]
 
 The surveys are synthetic: each split has `--flows` connections that continue from the split before it, and a tenth as
-many that begin in it. A flow-split is one connection in one split. The table is in Markdown, for docs/scale.md.
+many that begin in it. A flow-split is one connection in one split. The table is in Markdown, for
+docs/contributors/scale.md.
 
 * *read*: decompress and unpickle the surveys
 * *plan*: `make_plan`

@@ -1,7 +1,9 @@
-"""The text of docs/findings.md, made from the catalogue of signatures and the table of causes."""
+"""The text of two pages, made from the catalogue of signatures and the table of causes: docs/findings.md for users, and
+docs/contributors/findings.md with the numbers and conditions of each."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from textwrap import fill
 
@@ -14,41 +16,52 @@ from .sections.folds import FOLDS, Fold, Kinds
 _HEAD = """# Findings: what to change, and what follows from what
 
 The first lines of a report, its events and its advice are *findings*. `kafkatap report --sections advice CAPTURE` names
-the settings that explain what a capture shows, with the time lost, their numbers, and the first packet; the section
-`events` tells what happened, and when. A finding that follows from another one is folded under it
-([causes](#causes)).
+the settings that explain what a capture shows, with the time lost, and the first packet. The section `events` says what
+happened, and when.
 
-## Signatures
-A signature is a pattern on the wire that a setting explains. The usual report shows the costliest in its first lines.
-It reads those marked with * only if the captures have at most {small} MiB in all, as stored. For larger captures,
-pipes, `--follow` and `kafkatap live`, use `--sections advice`.
+A finding that follows from another one is folded under it: it is no line of its own on the first screen, and `--json`
+names its cause in the column `cause`. After a broker that hung, these are for example the leaders that moved, the
+errors and the rebalances. [All rules](contributors/findings.md#causes).
 
-Numbers of *when* are the least. Each is proven by recordings in [samples/advice](../samples/advice/README.md).
-
-| signature | what is wrong | setting |
-|---|---|---|
 """
-_FAULT = """
-## Whose fault
-A slow line (`slow_…`) names whose fault it is, by counting who suffers. A client of a host suffers at a broker if its
-share of slow requests is a quarter or more of that of the others that are slow, and it has two of them. It is well if
-its share is less, and it asked so often that three slow ones would be expected. Only the APIs that are slow count.
+_FAULT = """## Whose fault
+A line on slow requests (`slow_…`) names whose fault it is, by counting who suffers: clients with a large share of slow
+requests, against those that asked as often and are well. "Few" is at most one in five.
 
 | the line is on | if |
 |---|---|
 | a broker | 80 % of the time passed at it; clients of two hosts suffer there, and few are \
-well; two clients at other brokers are well, and few suffer |
+well; at other brokers two clients are well, and few suffer |
 | the only broker | clients of two hosts and of two client_ids suffer, and few are well; they do not wait \
 behind requests of their own |
-| all brokers | clients of two hosts suffer at each of two brokers, and few are well at any; with one address: on \
-that host |
+| all brokers | clients of two hosts suffer at each of two brokers, and few are well at any |
 | a host | only its clients suffer, by the network or by themselves; two clients of other hosts at its brokers \
 are well |
 | a client | in all other cases: the one that lost most |
 
-"Few" is at most one in five, and two is two or more. A broker is not accused if one client lost more than 80 % of the
-time, or if all that suffer have one client_id, unless that is well at other brokers. Nor is a host whose requests wait
-at the broker: that time begins when a request is whole.
+A broker is not accused if one client lost more than 80 % of the time, or if all that suffer have one client_id. A host
+is not accused if its requests wait at the broker.
+
+"""
+_SIGNATURES = """## Signatures
+A signature is a pattern on the wire that a setting explains. The usual report shows the costliest in its first lines.
+It reads those marked with \\* only if the captures have at most {small} MiB in all, as stored. For larger captures,
+pipes, `--follow` and `kafkatap live`, use `--sections advice`. [How often and how long](contributors/findings.md) each
+has to be seen is on a page of its own.
+"""
+_NUMBERS = """# The numbers of findings
+
+[Findings](../findings.md) describes the signatures. This page has the least numbers from which each counts. Each is
+proven by recordings in [samples/advice](../../samples/advice/README.md).
+
+## Signatures
+"""
+_SUFFERS = """
+## Whose fault
+A client of a host suffers at a broker if its share of slow requests is a quarter or more of that of the others that are
+slow, and it has two of them. It is well if its share is less, and it asked so often that three slow ones would be
+expected. Only the APIs that are slow count. A broker whose suffering clients all have one client_id counts all the same
+if that client_id is well at other brokers. All brokers with one address count as that host.
 """
 _CAUSES = """
 ## Causes
@@ -59,20 +72,21 @@ from: the column `cause` of `--json`. The first row that fits decides. "Half" is
 |---|---|---|
 """
 _WIDTH, _SMALL = 120, SMALL_INPUT >> 20
+_SETTINGS = re.compile(r"\w+[._][\w.]*\w")
 
 
-def _row(signature: Signature) -> str:
-    star = "*" if signature.on_request else ""
-    return f"| [`{signature.id}`](#{signature.id}){star} | {signature.title} | {signature.setting} |\n"
+def _paragraph(text: str, indent: str = "") -> str:
+    return fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def _part(signature: Signature) -> str:
-    lines = [("Wire", signature.wire), ("Change", signature.remedy), ("When", signature.threshold)]
-    body = "\n".join(
-        fill(f"- **{name}**: {text}", _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-        for name, text in lines
-    )
-    return f"\n### {signature.id}\n{body}\n"
+    title = f"{signature.title[0].upper()}{signature.title[1:]}."
+    if any(name not in signature.remedy for name in _SETTINGS.findall(signature.setting)):
+        title += f" Setting: {signature.setting}."
+    if signature.on_request:
+        title += " \\*"
+    lines = (f"- **Wire**: {signature.wire}", f"- **Change**: {signature.remedy}")
+    return f"\n### {signature.id}\n{_paragraph(title)}" + "".join(_paragraph(line, "  ") for line in lines)
 
 
 def _listed(ids: Iterable[str]) -> str:
@@ -90,6 +104,11 @@ def _cause(fold: Fold) -> str:
 
 
 def document() -> str:
-    """The page: a table of all signatures, each with its threshold, and the table of causes."""
-    signatures = "".join(map(_row, CATALOGUE)) + "".join(map(_part, CATALOGUE))
-    return _HEAD.replace("{small}", str(_SMALL)) + signatures + _FAULT + _CAUSES + "".join(map(_cause, FOLDS))
+    """The page for users: all signatures."""
+    return _HEAD + _FAULT + _SIGNATURES.replace("{small}", str(_SMALL)) + "".join(map(_part, CATALOGUE))
+
+
+def numbers_document() -> str:
+    """The page for contributors: the threshold of each signature, and the table of causes."""
+    thresholds = "".join(_paragraph(f"- `{s.id}`: {s.threshold}", "  ") for s in CATALOGUE)
+    return _NUMBERS + thresholds + _SUFFERS + _CAUSES + "".join(map(_cause, FOLDS))

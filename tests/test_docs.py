@@ -14,6 +14,7 @@ from kafkatap.dissector.kafka.releases import RELEASES
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.schema import REQUEST
 from kafkatap.reports.comparison.wording import WAITS_FOR, WHERE
+from kafkatap.reports.expressions.names import WIRESHARK
 from kafkatap.reports.kinds import FINDINGS
 from kafkatap.reports.rollup_tables import ROLLUP_TABLES
 from kafkatap.reports.sections.clients import by_verdict
@@ -72,9 +73,9 @@ def test_the_examples_of_the_library_run(monkeypatch: pytest.MonkeyPatch) -> Non
 #: Documents that count what is built in, each with sentences that must be in it.
 COUNTED = {
     "README.md": "every request and response of Kafka 0.8 to {newest} ({apis} APIs, {pairs} versions)",
-    "docs/notation.md": "every request and response of Kafka 0.8.2 to {newest}, one file for each API: {apis} files, "
-    "{pairs} (key, version) pairs",
-    "docs/tshark.md": "knows 48 of the {apis} APIs",
+    "docs/contributors/notation.md": "every request and response of Kafka 0.8.2 to {newest}, one file for each API: "
+    "{apis} files, {pairs} (key, version) pairs",
+    "docs/wireshark-users.md": "knows 48 of the {apis} APIs",
 }
 
 
@@ -84,6 +85,42 @@ def test_counts_of_apis_and_versions_are_those_of_the_layouts(name: str) -> None
     pairs = sum(len(list(message.versions)) for message in requests)
     wanted = COUNTED[name].format(newest=RELEASES[-1], apis=len(requests), pairs=pairs)
     assert wanted in " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
+def test_the_page_for_users_of_wireshark_has_each_name_that_filters_understand() -> None:
+    text = (ROOT / "docs" / "wireshark-users.md").read_text(encoding="utf-8")
+    section = text.partition("## Display filters\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.+`) \| `(\w+)` \|$", section, re.MULTILINE)
+    assert {name: ours for names, ours in rows for name in re.findall(r"`([\w.]+)`", names)} == WIRESHARK
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "samples").rglob("*.md"),
+         *(ROOT / "benchmarks").glob("*.md")]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_table_of_contents_has_each_page_for_users() -> None:
+    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md", "ARCHITECTURE.md", "dependencies.md"}
+    assert pages <= set(re.findall(r"\]\(([\w-]+\.md)", text))
 
 
 def row_of(document: str, first: str) -> str:

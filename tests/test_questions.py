@@ -14,8 +14,8 @@ from kafkatap.reports.section_parts.registry import OVER_FACTS
 from tests.cli.running import ROOT, kafkatap
 
 PAGE = ROOT / "docs" / "questions.md"
-#: Lines of a table in the page at most, with its title and headings.
-LINES = 12
+#: Lines of a table in the page, with its title and headings, and what is left of the row in the last one.
+LINES = 8
 _BLOCK = re.compile(r"```console\n\$ kafkatap ([^\n]+)\n(.*?)```\n", re.DOTALL)
 #: Commands that end with another code than 0.
 CODES = {"upgrade-check": 3}
@@ -34,9 +34,11 @@ def printed(arguments: str, title: str) -> str:
     assert done.code == CODES.get(words[0], 0), done.err
     lines = done.out.splitlines()
     start = lines.index(title) if title else lines.index("") + 1
-    table = lines[start : start + LINES]
-    if "" in table:
-        table = table[: table.index("")]
+    table = lines[start : lines.index("", start + 1) if "" in lines[start + 1 :] else None]
+    shown = LINES
+    while table[shown : shown + 1] and table[shown].startswith(" "):
+        shown += 1
+    table = table[:shown]
     return "\n".join(line.rstrip() for line in table) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""docs/tshark.md shows messages of the samples as tshark and as kafkatap print them. KAFKATAP_UPDATE=1 writes it anew.
+"""Two pages show messages of the samples as tshark and as kafkatap print them. KAFKATAP_UPDATE=1 writes them anew.
 
 A comment before each pair says which message it is: `<!-- CAPTURE PORT PACKET LINES -->`. Of longer texts the first
 LINES lines are shown.
@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "tshark.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+#: The page for users of Wireshark has one pair, that for contributors the others.
+DOCUMENTS = {DOCS / "wireshark-users.md": 1, DOCS / "contributors" / "tshark.md": 7}
 _BLOCK = r"```text\n((?:(?!```).*\n)*)```\n"
 _PAIR = re.compile(rf"<!-- (\S+) (\d+) (\d+) (\d+) -->\n{_BLOCK}\n{_BLOCK}")
 #: The release whose output the document shows.
@@ -47,23 +49,24 @@ def cut(text: str, lines: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in [*shown[: int(lines)], *rest])
 
 
-def pairs() -> list[re.Match[str]]:
-    return list(_PAIR.finditer(DOCUMENT.read_text(encoding="utf-8")))
+def pairs(document: Path) -> list[re.Match[str]]:
+    return list(_PAIR.finditer(document.read_text(encoding="utf-8")))
 
 
-def test_the_document_is_what_is_printed(samples: Path) -> None:
-    found = pairs()
-    assert len(found) >= 8
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_document_is_what_is_printed(samples: Path, document: Path) -> None:
+    found = pairs(document)
+    assert len(found) >= DOCUMENTS[document]
     if os.environ.get("KAFKATAP_UPDATE"):
-        text = DOCUMENT.read_text(encoding="utf-8")
+        text = document.read_text(encoding="utf-8")
         for pair in found:
             capture, port, packet, lines = pair.group(1, 2, 3, 4)
             there = cut(by_tshark(samples, capture, port, packet), lines)
             here = cut(by_kafkatap(samples, capture, packet), lines)
             comment = pair[0].partition("\n")[0]
             text = text.replace(pair[0], f"{comment}\n```text\n{there}```\n\n```text\n{here}```\n")
-        DOCUMENT.write_text(text, encoding="utf-8")
-        found = pairs()
+        document.write_text(text, encoding="utf-8")
+        found = pairs(document)
     for pair in found:
         capture, _, packet, lines, _, here = pair.groups()
         assert here == cut(by_kafkatap(samples, capture, packet), lines), pair[0].partition("\n")[0]
@@ -74,6 +77,6 @@ def test_tshark_prints_what_the_document_shows(samples: Path) -> None:
         pytest.skip("needs tshark")
     if f" {RELEASE}" not in run("tshark", "--version", cwd=samples).partition("\n")[0]:
         pytest.skip(f"needs tshark {RELEASE}x")
-    for pair in pairs():
+    for pair in [pair for document in DOCUMENTS for pair in pairs(document)]:
         capture, port, packet, lines, there, _ = pair.groups()
         assert there == cut(by_tshark(samples, capture, port, packet), lines), pair[0].partition("\n")[0]

@@ -23,7 +23,7 @@ from .values import parse_count, parse_duration, parse_size
 
 DESCRIPTION = (
     'Be a capture interface of Wireshark and tshark: "Kafka exchanges on eth0". Wireshark runs this command; install '
-    "it once as docs/wireshark.md describes."
+    "it once as docs/wireshark-users.md describes."
 )
 EXAMPLES = """\
 examples:
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         if options.extcap_interface is None:
             from ..complaints import complain
 
-            complain("Wireshark runs this command; docs/wireshark.md describes how to install it")
+            complain("Wireshark runs this command; docs/wireshark-users.md describes how to install it")
             return WRONG
         name = interface_of(options.extcap_interface)
         if options.extcap_config:

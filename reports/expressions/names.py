@@ -77,7 +77,8 @@ ALIASES = {
 #: Names of Wireshark's display filters that mean the same.
 WIRESHARK = {
     "ip.addr": "address", "ipv6.addr": "address", "tcp.port": "port", "frame.number": "packet", "frame.time": "time",
-    "kafka.api_key": "api", "kafka.api_version": "version", "kafka.client_id": "client_id",
+    "kafka.api_key": "api", "kafka.request_key": "api", "kafka.api_version": "version",
+    "kafka.request.version": "version", "kafka.client_id": "client_id", "kafka.consumer_group": "group",
     "kafka.correlation_id": "correlation_id", "kafka.topic_name": "topic", "kafka.partition_id": "partition",
     "kafka.error": "error", "kafka.group_id": "group", "kafka.transactional_id": "transactional_id",
     "kafka.len": "size", "kafka.required_acks": "acks", "kafka.max_wait_time": "max_wait_ms",

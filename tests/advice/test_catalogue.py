@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from kafkatap.reports.advice.catalogue import CATALOGUE, ON_REQUEST, USUAL
-from kafkatap.reports.findings_page import document
+from kafkatap.reports.findings_page import document, numbers_document
 from kafkatap.reports.section_parts.registry import FIRST, load_sections
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_page_is_made_from_the_tables() -> None:
+@pytest.mark.parametrize(("name", "made"), [("findings.md", document), ("contributors/findings.md", numbers_document)])
+def test_the_pages_are_made_from_the_tables(name: str, made: Callable[[], str]) -> None:
     if os.environ.get("KAFKATAP_UPDATE"):
-        PAGE.write_text(document())
-    assert PAGE.read_text() == document()
+        (DOCS / name).write_text(made())
+    assert (DOCS / name).read_text() == made()
 
 
 def test_each_signature_is_documented_and_has_its_own_names() -> None:

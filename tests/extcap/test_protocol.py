@@ -128,7 +128,7 @@ def test_a_file_is_private(tmp_path: Path) -> None:
 
 
 def test_the_options_are_documented() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "wireshark.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "wireshark-users.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| `(--[a-z-]+)` \| (.+?) \|", text, re.MULTILINE)
     options = [values for word, values in sentences("\n".join(list_options())) if word == "arg"]
     assert told == [(values["call"], values["display"]) for values in options]

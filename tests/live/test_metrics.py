@@ -328,7 +328,7 @@ def test_what_was_counted_under_a_slot_goes_with_its_name(seen):
 
 def test_the_document_lists_what_there_is(families):
     """Every metric with its labels, and no other."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "live.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "live-metrics.md").read_text()
     told = {
         name: tuple(label.strip() for label in labels.split(",") if label.strip())
         for names, labels in re.findall(r"^\| (`kafkatap_[^|]*) \|([^|]*)\|", text, re.MULTILINE)

@@ -453,7 +453,7 @@ def test_all_kinds_of_events_are_known() -> None:
         and isinstance(call.args[0], ast.Constant)
     }  # fmt: skip
     assert made == kinds.EVENT_KINDS
-    document = (Path(__file__).resolve().parents[2] / "docs" / "live.md").read_text()
+    document = (Path(__file__).resolve().parents[2] / "docs" / "live-metrics.md").read_text()
     assert {f"`{name}`" for name in made - kinds.AT_END} - {*re.findall("`[a-z_]+`", document)} == set()
 
 

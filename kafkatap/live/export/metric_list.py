@@ -1,7 +1,7 @@
 """Every metric that `kafkatap live` exports, declared once: name, kind, labels, help, and the counts behind it.
 
-`metrics` fills the counts. `prometheus_server` and `otlp_exporter` write them. docs/live.md lists the same names and
-labels.
+`metrics` fills the counts. `prometheus_server` and `otlp_exporter` write them. docs/live-metrics.md lists the same
+names and labels.
 """
 
 from __future__ import annotations
