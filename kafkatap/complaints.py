@@ -12,6 +12,8 @@ from .captures.pipes import STANDARD_INPUT
 from .captures.storage import without_credentials
 
 _form = "text"
+#: Lines that wait while a pager has the terminal; None: they are printed at once.
+_waiting: list[str] | None = None
 
 
 def complain(text: str, kind: str = "notice", **fields: Any) -> None:
@@ -22,8 +24,29 @@ def complain(text: str, kind: str = "notice", **fields: Any) -> None:
         line = json_line(time.time_ns(), kind, text=text, **fields)
     else:
         line = "kafkatap: " + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    if _waiting is not None:
+        _waiting.append(line)
+    else:
+        _print(line)
+
+
+def _print(line: str) -> None:
     with suppress(OSError):  # standard error is closed
         print(line, file=sys.stderr)
+
+
+def hold_complaints() -> None:
+    """From now on, complaints wait for `release_complaints`: another program has the terminal."""
+    global _waiting
+    _waiting = []
+
+
+def release_complaints() -> None:
+    """Print the complaints that wait."""
+    global _waiting
+    waiting, _waiting = _waiting, None
+    for line in waiting or ():
+        _print(line)
 
 
 def json_line(now: int, kind: str, **fields: Any) -> str:

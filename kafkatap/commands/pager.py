@@ -1,7 +1,8 @@
 """A pager for long output on a terminal, chosen as git chooses it.
 
 KAFKATAP_PAGER or PAGER is the command; without them it is `less`, if there is one. An empty one, `cat`, or --no-pager
-means none. It starts with the first output, so that what comes before, on standard error, is not lost behind it.
+means none. It starts with the first output, so that what comes before, on standard error, is not lost behind it. What
+comes later waits for its end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
+from ..complaints import hold_complaints, release_complaints
 from .exit_codes import DONE
 
 #: What `less` does unless LESS says otherwise: end at once if the output fits the screen; colours; no other screen.
@@ -52,6 +54,8 @@ class PagedOutput(io.TextIOBase):
     def write(self, text: str) -> int:
         if self._process is None:
             self._terminal.flush()
+            if sys.stderr.isatty():
+                hold_complaints()
             self._process = subprocess.Popen(
                 self._command, shell=True, stdin=subprocess.PIPE, encoding=self.encoding, errors="backslashreplace",
                 env={"LESS": _LESS, **os.environ},
@@ -89,6 +93,7 @@ class PagedOutput(io.TextIOBase):
             self._process.wait()
         finally:
             signal.signal(signal.SIGINT, before)
+            release_complaints()
 
 
 def paged(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
