@@ -46,11 +46,19 @@ def _row(column: Declared) -> tuple[str, str, bool, str]:
 
 def test_tables_are_documented_as_they_are_declared() -> None:
     """KAFKATAP_UPDATE=1 writes the rows of each table anew."""
-    path = ROOT / "docs" / "tables.md"
-    text = path.read_text(encoding="utf-8")
-    tables = {**TABLES, "request_log": joined_table.COLUMNS, **ROLLUP_TABLES}
-    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == ["Keys", *tables]
     earlier: dict[str, Iterable[Declared]] = {}
+    for name, first, tables in (
+        ("tables.md", ["Keys"], {**TABLES, "request_log": joined_table.COLUMNS}),
+        ("contributors/rollup.md", [], ROLLUP_TABLES),
+    ):
+        check_tables(ROOT / "docs" / name, first, tables, earlier)
+
+
+def check_tables(
+    path: Path, first: list[str], tables: Mapping[str, Iterable[Declared]], earlier: dict[str, Iterable[Declared]]
+) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [*first, *tables]
     for name, columns in tables.items():
         assert all(column.doc for column in columns), name
         head, section = re.split(rf"^## {name}$", text, flags=re.MULTILINE)
@@ -90,7 +98,7 @@ def test_counts_of_apis_and_versions_are_those_of_the_layouts(name: str) -> None
 def test_the_page_for_users_of_wireshark_has_each_name_that_filters_understand() -> None:
     text = (ROOT / "docs" / "wireshark-users.md").read_text(encoding="utf-8")
     section = text.partition("## Display filters\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`.+`) \| `(\w+)` \|$", section, re.MULTILINE)
+    rows = re.findall(r"^\| (`.+`) \| `([\w.]+)` \|$", section, re.MULTILINE)
     assert {name: ours for names, ours in rows for name in re.findall(r"`([\w.]+)`", names)} == WIRESHARK
 
 
