@@ -13,6 +13,7 @@ from .counting.counts import ReportCounts
 from .counting.heat_map import heat_map
 from .counting.histogram import middle
 from .counting.rollup import api_label
+from .counting.traffic import traffic
 from .encryption import is_mostly_encrypted
 from .findings import Finding
 from .model import Curve, Curves, Mark, Report, ReportTable
@@ -121,7 +122,12 @@ def build_report(
             *unnamed_topic_warnings(tables, context),
         ),
         options=context.options,
-        curves=Curves(latency_curves(counts, context, by), heat_map(counts), _marks(learned.found.get("events", ())))
+        curves=Curves(
+            latency_curves(counts, context, by),
+            heat_map(counts),
+            _marks(learned.found.get("events", ())),
+            traffic(counts.traffic, counts.traffic_interval, context),
+        )
         if curves
         else Curves(),
     )

@@ -349,6 +349,27 @@ class HeatMap(NamedTuple):
         return f"<HeatMap of {sum(count for *_, count in self.cells):,} exchanges>"
 
 
+class Traffic(NamedTuple):
+    """Requests and broker times over time. `apis`, `clients`, `brokers`: names, unescaped; None: no client_id. `cells`:
+    (slot, API, client, broker, level, requests, bytes, failed, unanswered, throttled), ascending: numbers of names,
+    and sums.
+
+    Slot n begins at `first` + n * `interval`, ns. Level n holds broker times, without waits for data and members, from
+    `edges[n]` up to `edges[n + 1]`, ns; -1: there was no response, or nothing but a wait.
+    """
+
+    first: int
+    interval: int
+    edges: tuple[int, ...]
+    apis: tuple[str | None, ...]
+    clients: tuple[str | None, ...]
+    brokers: tuple[str | None, ...]
+    cells: tuple[tuple[int, ...], ...]
+
+    def __repr__(self) -> str:
+        return f"<Traffic of {sum(cell[5] for cell in self.cells):,} requests>"
+
+
 class Mark(NamedTuple):
     """An event in charts over time. `begin`, `end`: ns since the epoch; `end` None: it lasts, or took no time. `text`:
     unescaped."""
@@ -361,11 +382,12 @@ class Mark(NamedTuple):
 
 class Curves(NamedTuple):
     """Data for plots. `latency`: a curve for each row of the latency table, the most frequent first. `heat`: broker
-    time over time. `marks`: events, in order of time."""
+    time over time. `marks`: events, in order of time. `traffic`: requests and broker times over time."""
 
     latency: tuple[Curve, ...] = ()
     heat: HeatMap | None = None
     marks: tuple[Mark, ...] = ()
+    traffic: Traffic | None = None
 
     def __repr__(self) -> str:
         return f"<Curves of {', '.join(label for label, *_ in self.latency) or 'nothing'}>"

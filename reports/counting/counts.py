@@ -15,7 +15,7 @@ from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.dissector.results import EXCHANGE_TOPIC
 
 from ..batch import Array, Batch
-from . import tally
+from . import tally, traffic
 from .count_forms import OTHER, CountForm, CountStore, FormCounts, Numbers, kinds_of, numbers_by_kind
 from .count_table import EMPTY, MAX, SUM, CountTable
 from .histogram import NOTED, Histograms
@@ -49,6 +49,8 @@ ERRORS = CountForm(
 )  # fmt: skip
 #: In the order of `tally.TallyTables`.
 _FORMS = (GROUPS, _TOPICS, _TIMELINE, ERRORS)
+#: Rows of `traffic` with which its intervals become longer, as long as there are enough of them.
+_TRAFFIC_ROWS, _TRAFFIC_INTERVALS = 100_000, 300
 
 
 class ReportCounts:
@@ -56,7 +58,7 @@ class ReportCounts:
 
     `by_topic`: count topics too (then `results` must hold all rows). `interval`: ns of the timeline's intervals; None:
     as long as the timeline needs, and at first FINE with `fine`. `by_connection`: count each connection, by the
-    client's address and port.
+    client's address and port. `fine`: count what charts need (`traffic`), too.
     """
 
     def __init__(
@@ -67,11 +69,15 @@ class ReportCounts:
         by_connection: bool = False,
         fine: bool = False,
     ) -> None:
-        self.by_topic, self.by_connection = by_topic, by_connection
+        self.by_topic, self.by_connection, self.fine = by_topic, by_connection, fine
+        self.traffic_interval = FINE
         self.interval = interval or (FINE if fine else INTERVALS[0])
         self.fixed_interval = interval is not None
-        noted = {"groups": NOTED, "topics": NOTED if by_topic else 0, "timeline": NOTED, "errors": 0}
-        self._store = CountStore(FormCounts(form, 16 if form is _TOPICS else 256, noted[form.name]) for form in _FORMS)
+        noted = {"groups": NOTED, "topics": NOTED if by_topic else 0, "timeline": NOTED}
+        self._store = CountStore(
+            FormCounts(form, 16 if form in (_TOPICS, traffic.FORM) else 256, noted.get(form.name, 0))
+            for form in (*_FORMS, traffic.FORM)
+        )
         self._group_of: Array = np.empty(_ROOM, np.int32)
         self._interval_of: Array = np.empty(_ROOM, np.int32)
         self._places: Array = np.empty(2 * _ROOM, np.int32)
@@ -111,6 +117,11 @@ class ReportCounts:
     def errors(self) -> CountTable:
         return self._store["errors"].table
 
+    @property
+    def traffic(self) -> FormCounts:
+        """The counts of `traffic.FORM`, by intervals of `traffic_interval` ns."""
+        return self._store[traffic.FORM.name]
+
     def counts_of(self, form: CountForm) -> FormCounts:
         """The counts of GROUPS or ERRORS."""
         return self._store[form.name]
@@ -141,6 +152,8 @@ class ReportCounts:
         places = of_timeline.table.find(rows[owners[chosen]])
         of_timeline.add_buckets(tally.M_BROKER, places, bucket[chosen], times[chosen])
         made._store["timeline"].merge(of_timeline.table.key_rows(), of_timeline)
+        made.traffic_interval = interval
+        traffic.add_groups(made.traffic, groups, intervals)
         made.finish()
         return made
 
@@ -159,6 +172,9 @@ class ReportCounts:
             if add_batch(exchanges, results, topics, self.interval, self.by_topic) == tally.ADDED:
                 break
             self._grow()
+        if self.fine:
+            traffic.add_batch(self.traffic, batch, self.traffic_interval)
+            self._coarsen_traffic()
         if not self.fixed_interval:
             self._coarsen()
 
@@ -182,7 +198,7 @@ class ReportCounts:
     def _bind(self) -> Callable[..., int]:
         groups, topics, timeline, errors = (
             tally.Counted(*each.table.arrays, each.histograms.noted, each.histograms.used)
-            for each in self._store.forms.values()
+            for each in (self._store[form.name] for form in _FORMS)
         )
         tables = tally.TallyTables(
             groups, topics, timeline, errors, self._stamps, self._memo, self._group_of, self._interval_of,
@@ -229,17 +245,21 @@ class ReportCounts:
                 return
             self._set_interval(longer[0])
 
+    def _coarsen_traffic(self) -> None:
+        while len(self.traffic) > _TRAFFIC_ROWS and self.traffic_interval < INTERVALS[-1]:
+            if len(np.unique(self.traffic.table.key_rows()[:, 0])) < _TRAFFIC_INTERVALS:
+                return
+            self._set_traffic_interval(next(i for i in INTERVALS if i > self.traffic_interval))
+
     def _set_interval(self, interval: int) -> None:
         """Roll up the timeline to a multiple of its interval."""
-        self._store.rekey("timeline", self._times(interval))
+        self._store.rekey("timeline", _times(self._store["timeline"], interval // self.interval))
         self.interval = interval
         self._add_batch = None
 
-    def _times(self, interval: int) -> Array:
-        """The keys of the timeline by a multiple of its interval."""
-        keys = self.timeline.key_rows().copy()
-        keys[:, 0] //= interval // self.interval
-        return keys
+    def _set_traffic_interval(self, interval: int) -> None:
+        self._store.rekey(traffic.FORM.name, _times(self.traffic, interval // self.traffic_interval))
+        self.traffic_interval = interval
 
     def merge(self, other: ReportCounts, numbers: Numbers | None = None) -> None:
         """Add other counts with the same options. `numbers`: the number here of each number there; None: the same."""
@@ -247,7 +267,13 @@ class ReportCounts:
         other.finish()
         if self.interval < other.interval:
             self._set_interval(other.interval)
-        self._store.merge(other._store, numbers, {"timeline": other._times(self.interval)})
+        if self.traffic_interval < other.traffic_interval:
+            self._set_traffic_interval(other.traffic_interval)
+        self._store.merge(other._store, numbers, {
+            "timeline": _times(other._store["timeline"], self.interval // other.interval, numbers),
+            "traffic": _times(other.traffic, self.traffic_interval // other.traffic_interval, numbers),
+        })  # fmt: skip
+        self._coarsen_traffic()
         # The other histograms are merged when they are read. Merging all of them here would cost too much.
         self.timeline_histograms.merge_noted()
         if not self.fixed_interval:
@@ -257,7 +283,7 @@ class ReportCounts:
         """Subtract the counts of exchanges without a response, except their first and last times. The caller adds
         other counts of the same exchanges."""
         other.finish()
-        for table in (other.groups, other.topics, other.timeline):
+        for table in (other.groups, other.topics, other.timeline, other.traffic.table):
             table.value_rows()[:, table.ops == SUM] *= -1
         self.merge(other)
 
@@ -272,9 +298,10 @@ class ReportCounts:
 
         `other` returns the number of that string. `buckets`: of histograms; with more of them there are fewer rows.
         """
-        for form in (GROUPS, _TOPICS, ERRORS):
+        for form in (GROUPS, _TOPICS, ERRORS, traffic.FORM):
             counts = self._store[form.name]
             most = rows if len(counts.histograms) <= buckets else min(rows, len(counts) // 2)
+            most = max(most, 2 * _TRAFFIC_ROWS) if form is traffic.FORM else most
             if len(counts) > most:
                 self.finish()
                 self._store.forms[form.name] = counts.without_small_rows(most, other())
@@ -296,4 +323,11 @@ class ReportCounts:
 
 
 #: What goes to other processes.
-_STATE = ("by_topic", "by_connection", "interval", "fixed_interval", "_store")
+_STATE = ("by_topic", "by_connection", "fine", "interval", "traffic_interval", "fixed_interval", "_store")
+
+
+def _times(counts: FormCounts, multiple: int, numbers: Numbers | None = None) -> Array:
+    """The keys of counts by intervals that are so many times as long. `numbers`: as of `ReportCounts.merge`."""
+    keys = counts.table.key_rows().copy() if numbers is None else counts.keys_with(numbers)
+    keys[:, 0] //= multiple
+    return keys

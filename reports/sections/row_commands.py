@@ -12,12 +12,14 @@ from itertools import pairwise
 
 from .. import units
 from ..commands import CAPTURE, is_showable, kept_words, with_captures
-from ..model import Report, ReportTable, Row, Value, as_number
+from ..model import Report, ReportTable, Row, Traffic, Value, as_number
 
 #: A condition of a filter expression; "" for none; None: the row cannot be selected.
 Condition = Callable[[Row], str | None]
 #: Tables whose rows are single exchanges: these have a command that copies the packets for Wireshark, too.
 EXTRACTED = frozenset(("slowest", "first_errors"))
+#: Where `RowCommander.template` has its condition.
+PLACE = "THE CONDITION"
 #: Longer expressions are left out: nobody reads them.
 _LONGEST = 300
 
@@ -221,6 +223,21 @@ def _connection(text: str) -> str | None:
     return None if end is None or not broker else f"{end} and broker == {broker}"
 
 
+def conditions_of(traffic: Traffic) -> tuple[tuple[str | None, ...], ...]:
+    """The conditions of the APIs, clients and brokers of a picture; None: it cannot be selected."""
+    named: tuple[tuple[str, Condition, Sequence[str | None]], ...] = (
+        ("api", _api, traffic.apis), ("client_id", _CLIENT, traffic.clients), ("broker", _broker, traffic.brokers)
+    )  # fmt: skip
+    return tuple(tuple(_between_quotes(of({column: name})) for name in names) for column, of, names in named)
+
+
+def _between_quotes(condition: str | None) -> str | None:
+    return None if condition is None or "'" in condition else condition
+
+
+_broker = _known("broker", "broker")
+
+
 class RowCommander:
     """Makes the commands of a report's rows. `captures`: their names in commands."""
 
@@ -245,6 +262,10 @@ class RowCommander:
         if condition:
             found.append(self._command(condition))
         return tuple(filter(None, found))
+
+    def template(self) -> str:
+        """The command that prints exchanges, with PLACE for their condition, between quotes."""
+        return "" if self._is_live else self._command(PLACE)
 
     def _condition(self, table: ReportTable, row: Row) -> str | None:
         if table.name == "timeline":

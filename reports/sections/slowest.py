@@ -51,6 +51,11 @@ _PACKETS = (
     Column("response_packet", "response\npacket", "packet", "response packet: of the response's last byte", 1,
            of="response_packet_last"),
 )  # fmt: skip
+#: For the picture of an exchange: the rest of the total time passed between the two.
+_TRANSFERS = (
+    Column("request_transfer_ns", "request\ntransfer", "ns", "from the request's first byte to its last one", 9),
+    Column("response_transfer_ns", "response\ntransfer", "ns", "from the response's first byte to its last one", 9),
+)
 COLUMNS = (
     Column("api", "API", "text", "API of the request", of=lambda r: api_label(r["api_key"])),
     *_WHO,
@@ -58,6 +63,7 @@ COLUMNS = (
     *_SPLIT,
     Column("request_bytes", "request", "bytes", "size of the request", 4),
     Column("response_bytes", "response", "bytes", "size of the response", 4),
+    *_TRANSFERS,
     *_PACKETS,
 )
 ERROR_COLUMNS = (
@@ -80,7 +86,7 @@ _EXCHANGE = {
 _TIMES = tuple(column.name for column in _SPLIT)
 _SIZES = ("request_bytes", "response_bytes")
 _AT_ENDS: Any = dict.fromkeys(("request_packet_first", "response_packet_last"), MAX)
-_OF_SLOW: Any = dict.fromkeys((*_TIMES, "request_first", *_SIZES), MAX)
+_OF_SLOW: Any = dict.fromkeys((*_TIMES, "request_first", *_SIZES, *(c.name for c in _TRANSFERS)), MAX)
 _SLOW = form("slowest.exchanges", _EXCHANGE, **_OF_SLOW, **_AT_ENDS)
 _RESULT = {"error_code": NUMBER, "kind": NUMBER, "topic": TEXT, "topic_id": TEXT, "name": TEXT}
 _FAILED = form("slowest.errors", _EXCHANGE | _RESULT, at=MIN, total_ns=MAX, **_AT_ENDS)
@@ -110,7 +116,12 @@ def _add_slow(gathered: Gathered, tally: Tally) -> None:
             is_later = (start[mine] > last_start) | ((start[mine] == last_start) & (key[mine] > last_key))
             mine = mine[~(ties & is_later)]
         if len(mine):
-            _add(tally, _SLOW, rows[mine], {})
+            slow = rows[mine]
+            _add(
+                tally, _SLOW, slow, {},
+                request_transfer_ns=slow["request_last"] - slow["request_first"],
+                response_transfer_ns=slow["response_last"] - slow["response_first"],
+            )  # fmt: skip
 
 
 def _slowest(keys: dict[str, Array], values: dict[str, Array]) -> dict[int, list[tuple[int, int, int]]]:

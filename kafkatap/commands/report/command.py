@@ -263,7 +263,7 @@ def _report(
         if nothing_matches("request", selection.text, has_output) != DONE:
             return WRONG
     try:
-        write_outputs(options, report, whole)
+        write_outputs(options, report, whole, run.files)
         rows = read.first or read
         if rows.tables is not None and not run.is_cut_short:
             from .files import complain_written

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.rendering.text import write_text
 
+from ...captures.capture_reader import FileReport
 from ...installation import own_version
 from ..console import discard_output
 from ..values import brief_tables, text_rows
@@ -31,9 +33,11 @@ def as_ordered(options: argparse.Namespace, report: Report) -> Report:
     return sort_report(report, options.sort)
 
 
-def write_outputs(options: argparse.Namespace, report: Report, page: Report) -> None:
-    """Print the report, and write what --csv, --plots and --html name. `page`: the report of --html. OSError if a file
-    cannot be written."""
+def write_outputs(
+    options: argparse.Namespace, report: Report, page: Report, files: Sequence[FileReport] = ()
+) -> None:  # fmt: skip
+    """Print the report, and write what --csv, --plots and --html name. `page`: the report of --html. `files`: reports
+    on the captures, which the page reads once more. OSError if a file cannot be written."""
     print_report(options, report)
     if options.csv or options.plots:
         from .files import write_files
@@ -42,7 +46,7 @@ def write_outputs(options: argparse.Namespace, report: Report, page: Report) -> 
     if options.html:
         from .outputs import write_page
 
-        write_page(options, page)
+        write_page(options, page, files)
 
 
 def print_report(options: argparse.Namespace, report: Report) -> None:

@@ -15,13 +15,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ... import units
-from ...model import Column, ReportTable, Value
+from ...model import Column, ReportTable, Traffic, Value
+from ...sections.row_commands import PLACE
 from ..text_tables import (
     BAD,
     FOR_PROGRAMS,
@@ -33,9 +35,14 @@ from ..text_tables import (
     clock_form,
     columns_for_people,
 )
+from .sequence import Sequences, sequence_data
 from .svg import TimeSpan
 
 _FOLDER = Path(__file__).parent
+#: They are one script of the page, in this order.
+_SCRIPTS = ("script.js", "sequence.js", "picture.js")
+#: Cells of the text of a mark in the picture.
+_TOLD = 300
 #: Rows of a table at most. A browser opens a page with ten such tables at once.
 MOST_ROWS = 10_000
 #: Commands of a row, the most specific first: `kafkatap show ...` or nothing.
@@ -46,15 +53,24 @@ _WORDS = frozenset(("verdict", "evidence", "fault"))
 
 
 class PageFinding(NamedTuple):
-    """One line at the top of the page. `tone`: good, bad, warn, note or empty. `commands`: show more, each with a
-    button to copy it. `table`: the name of the table that shows more; without that table on the page there is no
-    link."""
+    """One line at the top of the page. `tone`: good, bad, warn, note or empty. `word`: says the tone to those who do
+    not see colours. `commands`: show more, each with a button to copy it. `table`: the name of the table that shows
+    more; without that table on the page there is no link.
+
+    `begin`, `end`: when it was, ns since the epoch; the picture marks it. `whom`: names of clients and brokers.
+    `packet`: the number of the packet whose sequence shows it, 0: none.
+    """
 
     label: str
     text: str
     commands: tuple[str, ...] = ()
     tone: str = "bad"
     table: str = ""
+    word: str = ""
+    begin: int | None = None
+    end: int | None = None
+    whom: tuple[str, ...] = ()
+    packet: int = 0
 
 
 class PageFigure(NamedTuple):
@@ -71,6 +87,30 @@ class PageFigure(NamedTuple):
     note: str = ""
     beside: str = ""
     span: TimeSpan | None = None
+
+
+class PageGroup(NamedTuple):
+    """Sections under one title. `title`: "" without groups. `empty`: tables without rows."""
+
+    name: str
+    title: str
+    sections: list[PageSection]
+    empty: list[ReportTable]
+
+
+class PagePicture(NamedTuple):
+    """What the page begins with. `traffic`: its data. `utc_offset`: of the times that the page shows, ms. `command`:
+    prints exchanges, with PLACE for their condition; "": there is none. `conditions`: of each API, client and broker of
+    `traffic`; None: it cannot be selected. `sequences`: packets, by the number of one of them."""
+
+    traffic: Traffic | None
+    utc_offset: int = 0
+    command: str = ""
+    conditions: tuple[tuple[str | None, ...], ...] = ((), (), ())
+    sequences: Sequences = MappingProxyType({})
+
+
+NO_PICTURE = PagePicture(None)
 
 
 class PageSection(NamedTuple):
@@ -95,6 +135,8 @@ def render_page(
     findings: Sequence[PageFinding] = (),
     facts: Sequence[tuple[str, str]] = (),
     figures: Sequence[PageFigure] = (),
+    picture: PagePicture = NO_PICTURE,
+    groups: Sequence[tuple[str, Collection[str]]] = (),
     warnings: Sequence[str] = (),
     notes: Sequence[str] = (),
     ledger: str = "",
@@ -106,26 +148,41 @@ def render_page(
 ) -> str:
     """A whole HTML page. Texts are unescaped.
 
-    `tables`: a section each, in this order, without those that `ReportTable.shown_from` hides. `facts`: names and
+    `tables`: a section each, in this order, without those that `ReportTable.shown_from` hides. `groups`: titles with
+    the names of their tables; those in no group come last. `picture`: what the page begins with. `facts`: names and
     texts below the title. `findings`, `warnings`: above the tables. `notes`: sentences at the end of the page.
     `ledger`: a line above the notes. `commands`: the commands of a table's row, if it has any. `utc`: show times in
     UTC. `first`: the time of the first packet, ns: times of its day need no date. `last`: that of the last
     packet. With both, a span of time can be chosen on figures with a time axis. `version`: that of kafkatap.
     """
     shown = [_bounded(table) for table in tables if len(table.rows) >= table.shown_from]
-    data = [table_data(table, utc, first, commands) for table in shown]
+    found = _linked(findings, shown)
+    data = {
+        "tables": [table_data(table, utc, first, commands) for table in shown],
+        "picture": picture_data(picture, first, last),
+        "marks": [
+            {"n": n, "begin": each.begin / 1e6, "end": None if each.end is None else each.end / 1e6, "tone": each.tone,
+             "label": each.label, "text": units.safe(units.cut(each.text, _TOLD))}
+            for n, each in enumerate(findings) if each.begin is not None
+        ],
+        "whom": [list(each.whom) for each in findings],
+        "packets": [each.packet for each in findings],
+        "sequences": {number: sequence_data(one) for number, one in picture.sequences.items()},
+    }  # fmt: skip
     style = (_FOLDER / "style.css").read_text("utf-8") + "\n".join(dict.fromkeys(f.css for f in figures if f.css))
-    script = (_FOLDER / "script.js").read_text("utf-8")
+    script = "".join((_FOLDER / name).read_text("utf-8") for name in _SCRIPTS)
     return str(
         _template().render(
             title=title,
             subtitle=subtitle,
             facts=facts,
-            findings=_linked(findings, shown),
+            findings=found,
+            has_picture=picture.traffic is not None,
             warnings=warnings,
             notes=notes,
             ledger=ledger,
-            sections=_sections(shown, figures),
+            alone=[PageSection(f"figure-{f.name}", f.title, [f], []) for f in _alone(shown, figures)],
+            groups=_groups(shown, figures, groups),
             style=_verbatim(style, "style"),
             script=_verbatim(script, "script"),
             policy="; ".join((
@@ -137,15 +194,18 @@ def render_page(
                 "form-action 'none'",
             )),
             data=_verbatim(script_json(data), "script"),
-            time_axis=_time_axis(figures, first, last),
+            time_axis=_time_axis(figures, picture, first, last),
             version=version,
         )
     )  # fmt: skip
 
 
-def _time_axis(figures: Sequence[PageFigure], first: int | None, last: int | None) -> tuple[float, float] | None:
+def _time_axis(
+    figures: Sequence[PageFigure], picture: PagePicture, first: int | None, last: int | None
+) -> tuple[float, float] | None:  # fmt: skip
     """The times of the first and the last packet, ms, if a span of time can be chosen."""
-    if first is None or last is None or last <= first or not any(figure.span for figure in figures):
+    can_choose = picture.traffic is not None or any(figure.span for figure in figures)
+    if first is None or last is None or last <= first or not can_choose:
         return None
     return first / 1e6, last / 1e6
 
@@ -164,14 +224,31 @@ def _bounded(table: ReportTable) -> ReportTable:
     return table.replace(rows=chosen_rows(table, MOST_ROWS), notes=(*table.notes, note))
 
 
-def _sections(tables: Sequence[ReportTable], figures: Sequence[PageFigure]) -> list[PageSection]:
-    """The sections of the page: figures beside their tables, after figures without one."""
+def _alone(tables: Sequence[ReportTable], figures: Sequence[PageFigure]) -> list[PageFigure]:
+    """The figures without their table."""
     names = {table.name for table in tables}
-    alone = [PageSection(f"figure-{f.name}", f.title, [f], []) for f in figures if f.beside not in names]
-    return alone + [
-        PageSection(f"table-{table.name}", table.title, [f for f in figures if f.beside == table.name], [table])
-        for table in tables
-    ]
+    return [figure for figure in figures if figure.beside not in names]
+
+
+def _groups(
+    tables: Sequence[ReportTable], figures: Sequence[PageFigure], titles: Sequence[tuple[str, Collection[str]]]
+) -> list[PageGroup]:
+    """The sections of the page in groups: tables with rows, or with figures beside them."""
+    known = {name for _, names in titles for name in names}
+    rest = [table.name for table in tables if table.name not in known]
+    groups = []
+    for title, names in (*titles, ("Other" if titles else "", rest)):
+        place = {name: n for n, name in enumerate(names)}
+        mine = sorted((table for table in tables if table.name in place), key=lambda table: place[table.name])
+        sections = [
+            PageSection(f"table-{table.name}", table.title, [f for f in figures if f.beside == table.name], [table])
+            for table in mine
+        ]
+        if mine:
+            filled = [section for section in sections if not section.is_empty]
+            empty = [section.tables[0] for section in sections if section.is_empty]
+            groups.append(PageGroup(f"group-{title.lower().replace(' ', '-')}", title, filled, empty))
+    return groups
 
 
 def script_json(value: Any) -> str:
@@ -210,6 +287,39 @@ def _template() -> Any:
     environment.filters["safe_text"] = units.safe
     environment.filters["verbatim_svg"] = _svg
     return environment.get_template("page.html.jinja")
+
+
+def picture_data(picture: PagePicture, first: int | None, last: int | None) -> dict[str, Any] | None:
+    """The picture as JSON for the script. Cells are a text of numbers: those of names, and then sums."""
+    traffic = picture.traffic
+    if traffic is None:
+        return None
+    start = traffic.first if first is None else first
+    return {
+        "start": traffic.first / 1e6, "interval": traffic.interval / 1e6, "edges": list(traffic.edges),
+        "first": start / 1e6, "last": (start if last is None else last) / 1e6, "offset": picture.utc_offset,
+        "names": [
+            [cell(_CLIENT, name, False, 0, False) for name in names]
+            for names in (traffic.apis, traffic.clients, traffic.brokers)
+        ],
+        "conditions": picture.conditions, "command": picture.command, "place": PLACE,
+        "cells": _packed(traffic.cells),
+    }  # fmt: skip
+
+
+#: Names of clients, brokers and APIs are written as in its cells.
+_CLIENT = Column("client_id", "client", "text", "")
+
+
+def _packed(cells: Sequence[Sequence[int]]) -> str:
+    """Numbers with spaces between them, rows with commas. An empty place is what the row before has there: zeros and
+    equal numbers are the most."""
+    rows = []
+    before: Sequence[int] = ()
+    for row in cells:
+        rows.append(" ".join("" if before and value == before[n] else str(value) for n, value in enumerate(row)))
+        before = row
+    return ",".join(rows)
 
 
 def table_data(table: ReportTable, utc: bool, first: int | None, commands: RowCommands | None = None) -> dict[str, Any]:
