@@ -146,6 +146,7 @@ def _packets(segments: Array, client: int) -> list[SequencePacket]:
     """The packets with what is unusual about them, as far as the sequence shows it."""
     base: list[int | None] = [None, None]  # the first sequence number of each direction
     sent = [0, 0]  # the end of the highest byte so far
+    missing: list[list[tuple[int, int]]] = [[], []]  # bytes before others that came first
     copies: set[tuple[int, ...]] = set()
     found = []
     names = ("packet", "ts", "direction", "seq", "ack", "wire", "window", "ip_id", "tcp_flags")
@@ -162,12 +163,15 @@ def _packets(segments: Array, client: int) -> list[SequencePacket]:
         copy = (direction, seq, ack, wire, flags, ip_id)
         if ip_id and copy in copies:
             notes.append("captured twice")
+        elif wire and any(begin < place + wire and place < end for begin, end in missing[direction]):
+            notes.append("late: sent again, or out of order")
         elif length and not is_first and place + length <= sent[direction]:
             notes.append("sent again" if wire else "sent again (no payload)")
         elif wire and not is_first and place < sent[direction]:
             notes.append("sent again, and more")
         elif not is_first and place > sent[direction]:
-            notes.append(f"{place - sent[direction]:,} B before it come later, or were not captured")
+            notes.append(f"{place - sent[direction]:,} B before it are missing")
+            missing[direction].append((sent[direction], place))
         copies.add(copy)
         if not window and not flags & (RST | SYN):
             notes.append("window 0")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafkatap import analyze
+from kafkatap.captures.capture_reader import FileReport
+from kafkatap.extract.sequences import read_sequences
 from kafkatap.reports.build import build_report
 from kafkatap.reports.model import Column, ReportTable
 from kafkatap.reports.rendering.html.page import PageFinding, render_page
-from kafkatap.reports.rendering.html.report_page import chart_figures, render_report
+from kafkatap.reports.rendering.html.report_page import GROUPS, chart_figures, packets_shown, render_report
 from kafkatap.reports.section_parts.registry import section_names
 from tests.support.browser import OpenedPage
 
@@ -27,8 +33,15 @@ def page_file(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all sections of a sample."""
     capture = samples / "apache-4.3.pcap.zst"
     report = analyze(capture).report(sections=section_names())
+    files = [FileReport(str(capture), packets=10_000)]
+    sequences = read_sequences(files, packets_shown(report), ("10.77.0.1:9092", "10.77.0.1:9094"))
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render_report(report, chart_figures(report, True), captures=[str(capture)], utc=True), "utf-8")
+    path.write_text(
+        render_report(
+            report, chart_figures(report, True), captures=[str(capture)], utc=True, sequences=sequences
+        ),
+        "utf-8",
+    )  # fmt: skip
     return path
 
 
@@ -44,7 +57,7 @@ def test_the_page_fits_and_loads_nothing(chromium: Any, page_file: Path, width: 
         page.click("#theme")
         assert page.evaluate("getComputedStyle(document.querySelector('#figure-of-latency text')).fill") != ink
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("figure svg").count() == 7
+        assert page.locator("figure.chart svg").count() == 4
 
 
 def test_a_click_sorts_by_value(chromium: Any, page_file: Path) -> None:
@@ -139,20 +152,19 @@ def test_hidden_columns_and_tooltips(chromium: Any, page_file: Path) -> None:
         page.click("#table-latency .tools button")
         assert page.locator("#table-latency thead th").count() > shown
         assert page.locator("#table-latency thead button").first.get_attribute("title") == "API of the request"
-        cell = page.locator("#figure-of-latency-heat-map [data-tip]").first
+        cell = page.locator("#figure-of-topic-matrix [data-tip]").first
         cell.scroll_into_view_if_needed()
         cell.hover()
-        assert "exchange" in page.inner_text("#tip")
+        assert "requests" in page.inner_text("#tip")
         assert page.locator("#figure-of-rebalances [data-tip*='generation']").count() == 7
         assert page.locator("#figure-of-topic-matrix [data-tip*='writes']").count() > 5
-        assert page.locator("#figure-of-errors-over-time .hit[data-tip*='error codes: ']").count() == 26
 
 
 def test_a_dragged_span_is_in_charts_rows_and_commands(chromium: Any, page_file: Path) -> None:
     with OpenedPage(chromium, page_file) as opened:
         page = opened.page
         commands = opened.texts("#findings code")
-        chart = page.locator("#figure-of-latency-over-time svg")
+        chart = page.locator("#picture svg")
         chart.scroll_into_view_if_needed()
         box = chart.bounding_box()
         assert box is not None
@@ -167,7 +179,7 @@ def test_a_dragged_span_is_in_charts_rows_and_commands(chromium: Any, page_file:
         expect(page.locator("#table-slowest .count")).to_contain_text("of 228")
         assert page.is_visible("#table-clients .sums")
         assert not page.is_visible("#table-slowest .sums")
-        assert page.locator("#figure-of-latency-over-time .outside").count() == 2
+        assert page.locator("#picture .outside").count() == 2
         chosen = opened.texts("#findings code")
         assert len(chosen) == len(commands)
         for before, after in zip(commands, chosen, strict=True):
@@ -177,6 +189,105 @@ def test_a_dragged_span_is_in_charts_rows_and_commands(chromium: Any, page_file:
         page.keyboard.press("Escape")
         assert page.inner_text("#table-slowest .count") == "228 rows"
         assert opened.texts("#findings code") == commands
+
+
+def test_the_page_begins_with_a_picture_of_all_requests(chromium: Any, page_file: Path) -> None:
+    """Its bars and cells add up to the report, and what is chosen is left in it."""
+    with OpenedPage(chromium, page_file) as opened:
+        page = opened.page
+        first = page.locator("main section").first
+        assert first.get_attribute("id") == "picture"
+        total = "[...summed().values()].reduce((all, slot) => all + sum(slot.requests), 0)"
+        assert page.evaluate(total) == 1514
+        assert page.evaluate("[...summed().values()].reduce((all, slot) => all + slot.trouble[0], 0)") == 79
+        assert {"requests/s", "bytes/s", "broker time", "failed"} <= set(
+            page.locator("#picture .lane").all_text_contents()
+        )
+        fetches = "[...summed().values()].reduce((all, slot) => all + slot.requests[1], 0)"
+        page.select_option("#chosen [aria-label=API]", "=Fetch")
+        assert page.evaluate(total) == page.evaluate(fetches) == 435  # as in the table of exchanges
+        rows = opened.texts("#table-slowest tbody td:first-child")
+        assert {row.strip() for row in rows} == {"Fetch"}
+        page.select_option("#chosen [aria-label=client]", "=greedy-consumer")
+        clients = page.locator("#table-clients tbody tr.row")
+        expect(clients).to_have_count(1)
+        assert page.evaluate(total) < 435
+        assert page.is_visible("#table-error_totals .sums")
+        page.click("#chosen button")
+        assert page.evaluate(total) == 1514
+        assert page.locator("#table-clients .count").inner_text() == "32 rows"
+
+
+def test_marks_and_cells_lead_to_exchanges(chromium: Any, page_file: Path) -> None:
+    with OpenedPage(chromium, page_file) as opened:
+        page = opened.page
+        findings = opened.texts("#findings li .name")
+        marks = page.locator("#picture .mark text").all_text_contents()
+        assert len(marks) >= 10
+        for mark in marks:
+            number, _, name = mark.partition(" ")
+            assert findings[int(number) - 1].strip() == name
+        page.locator("#picture .mark", has_text="throttled").locator(".flag").click()
+        box = page.locator("#exchanges")
+        expect(box.locator("h3")).to_have_text("3 throttled")
+        slowest = box.locator(".exchanges > li").first
+        assert "3.96 s Fetch of greedy-consumer" in slowest.inner_text()
+        # Its waterfall: nearly all of it is the throttle wait.
+        lines = slowest.locator(".waterfall > span:nth-child(3n + 1)").all_inner_texts()
+        assert lines == ["request", "waiting", "throttle", "response", "packets"]
+        track, bar = (slowest.locator(part).first.bounding_box() for part in (".track", "i.w-throttle"))
+        assert track is not None
+        assert bar is not None
+        assert bar["width"] == pytest.approx(track["width"] * 3958.758 / 3964.163, abs=1)
+        # Its packets: the request, and the response after the pause that the quota made.
+        texts = slowest.locator(".sequence text").all_text_contents()
+        assert [text for text in texts if text.startswith(("1732:", "2298:"))] == ["1732: 106 B", "2298: 21 B"]
+        assert "3.91 s without a packet" in texts
+        page.keyboard.press("Tab")
+        page.locator("#exchanges .head button").click()
+        assert not box.is_visible()
+        # A finding among the others has the same below it.
+        page.locator("#findings .shown-by summary", has_text="Exchanges and packets").first.click()
+        page.wait_for_selector("#findings .shown-by svg")
+
+
+def test_a_click_on_a_cell_prints_its_command(chromium: Any, page_file: Path) -> None:
+    with OpenedPage(chromium, page_file) as opened:
+        page = opened.page
+        page.select_option("#chosen [aria-label=API]", "=Produce")
+        at = page.evaluate("""() => {
+            const [begin, end, left, right] = JSON.parse(picture.dataset.span);
+            const [number, slot] = [...summed()].sort((a, b) => sum(b[1].requests) - sum(a[1].requests))[0];
+            const ms = data.picture.start + (number + 0.5) * data.picture.interval;
+            return [left + (ms - begin) / (end - begin) * (right - left), sum(slot.requests)];
+        }""")
+        chart = page.locator("#picture svg").bounding_box()
+        assert chart is not None
+        lane = page.locator("#picture .lane", has_text="bytes/s").bounding_box()
+        assert lane is not None
+        page.mouse.click(chart["x"] + at[0] * chart["width"], lane["y"] + 20)
+        title = page.inner_text("#exchanges h3")
+        assert title.endswith(f": {at[1]} requests")
+        command = page.inner_text("#exchanges .command code")
+        words = shlex.split(command)
+        assert words[:3] == ["kafkatap", "show", "--filter"]
+        done = subprocess.run(
+            [sys.executable, "-m", "kafkatap", *words[1:], "--json"], capture_output=True, text=True, check=True
+        )
+        shown = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len([row for row in shown if row["direction"] == "request"]) == at[1]
+
+
+def test_sections_are_in_groups(chromium: Any, page_file: Path) -> None:
+    with OpenedPage(chromium, page_file) as opened:
+        page = opened.page
+        assert opened.texts("nav a.group") == [title for title, _ in GROUPS]
+        assert page.locator("nav li a:visible").count() <= 25
+        page.locator("#table-topics").scroll_into_view_if_needed()
+        page.wait_for_selector("nav li.open a[href='#table-topics']")
+        known = {name for _, names in GROUPS for name in names}
+        tables = {box.get_attribute("data-table") for box in page.locator("[data-table]").all()}
+        assert tables <= known
 
 
 def test_a_span_can_be_typed(chromium: Any, page_file: Path) -> None:
@@ -278,7 +389,7 @@ def test_any_tables_make_a_page(chromium: Any, tmp_path: Path) -> None:
     with OpenedPage(chromium, path) as opened:
         assert opened.page.title() == "A & B"
         assert opened.texts(".subtitle") == ["<two>"]
-        assert opened.texts(".empty") == ["nothing changed"]
+        assert opened.texts(".empty") == ["Nothing: nothing changed"]
         opened.page.click("[data-column=delta]")
         first = [text.strip() for text in opened.texts("tbody .first")]
         assert first == ["latency", "bytes", "errors"]  # no value comes last

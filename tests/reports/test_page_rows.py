@@ -13,7 +13,7 @@ def rows_of(html: str) -> list[int]:
     """The number of rows of each table in a page's data."""
     found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', html, re.DOTALL)
     assert found is not None
-    return [table["rows"] for table in json.loads(found[1])]
+    return [table["rows"] for table in json.loads(found[1])["tables"]]
 
 
 def table(rows: int, chosen_by: str | None = None) -> ReportTable:
