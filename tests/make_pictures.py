@@ -45,8 +45,6 @@ def main() -> None:
         )  # fmt: skip
         opened = browser.new_context(viewport={"width": 1280, "height": 860}).new_page()
         opened.goto(page.as_uri())
-        opened.locator("#table-latency").scroll_into_view_if_needed()
-        opened.evaluate("document.querySelector('#table-latency').scrollIntoView()")
         _save("page", opened.screenshot())
 
 

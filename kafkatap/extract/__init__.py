@@ -8,6 +8,7 @@
     source_blocks   interfaces and packet options of the captures that are read
     topic_naming    which exchange names a topic id
     findings        what the packet comments say
+    sequences       the packets of a few connections, for the page of a report
     host_names      names of addresses
     row_check       are the rows of the extracted capture those of the original?
     plain_segments  the packets of decrypted connections without their TLS
