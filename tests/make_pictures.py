@@ -46,6 +46,23 @@ def main() -> None:
         opened = browser.new_context(viewport={"width": 1280, "height": 860}).new_page()
         opened.goto(page.as_uri())
         _save("page", opened.screenshot())
+        _save_frames("page-click", _clicks(opened))
+
+
+def _clicks(page: Any) -> list[bytes]:
+    """From a mark in the picture to the waterfall of an exchange and its packets."""
+    page.set_viewport_size({"width": 1000, "height": 700})
+    page.locator("#picture").scroll_into_view_if_needed()
+    page.evaluate("document.querySelector('#picture').scrollIntoView()")
+    frames = [page.screenshot()]
+    mark = page.locator("#picture .mark", has_text="throttled").locator(".flag")
+    mark.hover()
+    frames.append(page.screenshot())
+    mark.click()
+    page.mouse.move(0, 0)
+    page.evaluate("document.querySelector('#exchanges').scrollIntoView()")
+    frames.append(page.screenshot())
+    return frames
 
 
 def _report_text() -> Any:
@@ -91,6 +108,18 @@ def _shoot(browser: Any, folder: Path, name: str, html: str) -> None:
     opened = browser.new_context(viewport={"width": 1000, "height": 600}).new_page()
     opened.goto(path.as_uri())
     _save(name, opened.locator("pre").screenshot())
+
+
+def _save_frames(name: str, pngs: Sequence[bytes]) -> None:
+    """Write pictures that follow one another, 2 s each."""
+    from PIL import Image
+
+    first, *others = (
+        Image.open(io.BytesIO(png)).convert("RGB").quantize(64, dither=Image.Dither.NONE) for png in pngs
+    )  # fmt: skip
+    path = PICTURES / f"{name}.gif"
+    first.save(path, save_all=True, append_images=others, duration=2000, loop=0, optimize=True)
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size >> 10} KiB")
 
 
 def _save(name: str, png: bytes) -> None:

@@ -103,7 +103,7 @@ const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10
 function drawPicture() {
   const { first, interval, start, edges } = data.picture;
   const scroll = picture.querySelector(".scroll");
-  const width = Math.max(Math.min(scroll.clientWidth, 1400), 300), left = width < 600 ? 46 : 64, right = width - 10;
+  const width = Math.max(Math.min(scroll.clientWidth, 1400), 300), left = width < 600 ? 54 : 64, right = width - 10;
   const slots = summed();
   const last = Math.max(data.picture.last, first + 1);
   const begin = Math.min(first, start), end = Math.max(last, begin + interval);
@@ -311,17 +311,17 @@ function showSlot(number, slot, level) {
     ...(rows.length ? [listed(rows)] : [make("p", { className: "count", textContent: "None of them is among the slowest exchanges of its API, which this page has." })]));
 }
 
-/* What shows a finding: exchanges of this page, and the packets around the first one that shows it. */
-function shownBy(n) {
+/* The exchanges of this page that show a finding. */
+function exchangesOf(n) {
   const mark = data.marks.find((each) => each.n === n);
-  const found = [];
-  const sequence = data.sequences[data.packets[n]];
-  if (mark && (data.whom[n].length || mark.end)) {
-    const rows = exchangesWithin(mark.begin, mark.end ?? mark.begin, data.whom[n]);
-    if (rows.length) found.push(listed(rows));
-  }
-  if (sequence) found.push(sequenceOf(sequence, data.packets[n]));
-  return found;
+  if (!mark || !(data.whom[n].length || mark.end)) return [];
+  return exchangesWithin(mark.begin, mark.end ?? mark.begin, data.whom[n]);
+}
+
+/* What shows a finding: these exchanges, and the packets around the first one that shows it. */
+function shownBy(n) {
+  const rows = exchangesOf(n), sequence = data.sequences[data.packets[n]];
+  return [...(rows.length ? [listed(rows)] : []), ...(sequence ? [sequenceOf(sequence, data.packets[n])] : [])];
 }
 
 function showFinding(n) {
@@ -335,8 +335,7 @@ function showFinding(n) {
 for (const item of document.querySelectorAll("[data-finding]")) {
   const n = Number(item.dataset.finding);
   if (data.picture && data.marks.some((mark) => mark.n === n)) item.querySelector(".label").prepend(make("span", { className: "number", textContent: n + 1 }));
-  const children = data.picture ? shownBy(n) : [];
-  if (!children.length) continue;
+  if (!data.picture || !(data.sequences[data.packets[n]] || exchangesOf(n).length)) continue;
   const details = make("details", { className: "shown-by" }, make("summary", { textContent: "Exchanges and packets" }));
   details.ontoggle = () => { if (details.children.length === 1) details.append(...shownBy(n)); };
   item.lastElementChild.append(details);
