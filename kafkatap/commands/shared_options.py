@@ -80,6 +80,18 @@ class _Sections(argparse.Action):
         setattr(space, self.dest, value)
 
 
+class _Sort(argparse.Action):
+    """A column. The value `help` lists the columns of all tables."""
+
+    def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: object, *_: object) -> None:
+        if value == "help":
+            from kafkatap.reports.rendering.sorting import sort_help
+
+            print(sort_help(), end="")
+            parser.exit()
+        setattr(space, self.dest, value)
+
+
 def add_sections(group: argparse._ArgumentGroup) -> None:
     """The sections of a report."""
     group.add_argument("--sections", type=parse_sections, action=_Sections, metavar="NAMES",
@@ -256,9 +268,10 @@ def add_output(group: argparse._ArgumentGroup, metavar: str, what: str, is_neede
 
 def add_sort(group: argparse._ArgumentGroup) -> None:
     """The order of rows (see `reports.rendering.sorting`)."""
-    group.add_argument("--sort", metavar="COLUMN",
-                       help="sort the tables that have COLUMN by it, the largest first; names as in JSON, the unit may "
-                       "be left out: total_p99, retransmitted_share, requests")  # fmt: skip
+    group.add_argument("--sort", metavar="COLUMN", action=_Sort,
+                       help="sort the tables that have COLUMN by it, the largest first: its heading, such as 'broker "
+                       "p99', or its name in JSON, where the unit may be left out: total_p99, requests (help: list "
+                       "all)")  # fmt: skip
 
 
 def add_width(group: argparse._ArgumentGroup) -> None:

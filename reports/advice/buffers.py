@@ -89,8 +89,8 @@ def _finding(given: SectionInput, row: dict[str, int], time_ns: int) -> Finding:
     share = row["receiver_ns"] / max(time_ns, 1)
     text = (
         f"{before}the receive window of {whose}{why} lets about {units.size(window)} pass in a round trip of "
-        f"{units.duration(row['rtt_ns'])}, so {units.size(rate)}/s: {units.duration(row['receiver_ns'])} of waits, "
-        f"{units.share(share)} of its time, though it reads at once"
+        f"{units.duration(row['rtt_ns'])}, so {units.size(rate)}/s: its requests wait "
+        f"{units.duration(row['receiver_ns'])} in total, {units.share(share)} of its time, though it reads at once"
     )
     numbers = {name: row[name] for name in ("receiver_ns", "transfer_ns", "rtt_ns", "exchanges", "connections")}
     return BUFFERS.found(

@@ -144,7 +144,7 @@ def _finding(signature: Signature, group: Group, found: list[_Late], throttled: 
     waited = 0 if worst.lag.reader is None else throttled.get(worst.lag.reader, 0)
     is_throttled = waited >= THROTTLED * (fall.until - fall.since)
     if is_throttled:
-        text += f"; a quota holds its client back: throttle time {units.duration(waited)}"
+        text += f"; a quota holds its client back: throttle time {units.duration(waited)} in total over its responses"
     elif worst.is_fetched:
         text += "; its client has fetched nearly all of them: its own work is slow"
     address, client = worst.lag.reader or (None, None)

@@ -1,4 +1,7 @@
-"""`--sort COLUMN`: the tables that have a column, in the order of its values."""
+"""`--sort COLUMN`: the tables that have a column, in the order of its values.
+
+A column is named as in JSON, where the unit may be left out, or by its heading on one line.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +44,12 @@ def _hint(name: str) -> str:
 
     if name in all_columns():
         columns = [c.name for c in all_columns()[name] if c.kind not in _TEXTS]
-        return f"the table {name} has {', '.join(columns[:_HINTS])}"
+        return f"the table {name} has {', '.join(columns[:_HINTS])}; --sort help lists all"
     known = sortable_columns()
     within = sorted((column for column in known if name in column), key=len)
     near = within or get_close_matches(name, known, 4, 0.7)
     if not near:
-        return "--sort total_p99, requests and broker_p99 are usual; --json has the names of all"
+        return "--sort total_p99, requests and broker_p99 are usual; --sort help lists all"
     return f"did you mean {', '.join(near[:_HINTS])}?"
 
 
@@ -75,16 +78,30 @@ def _order(value: Value) -> tuple[float, str]:
 
 
 def _named(columns: Iterable[Column], name: str) -> Column | None:
-    """The column of that name, or the first one whose name without its unit it is."""
+    """The column of that name, or the first one whose name without its unit it is, or else whose heading."""
     wanted = _plain(name)
-    found = None
+    short = headed = None
     for column in columns:
         if column.name == wanted:
             return column
-        if found is None and any(column.name == wanted + unit for unit in _UNITS):
-            found = column
-    return found
+        if short is None and any(column.name == wanted + unit for unit in _UNITS):
+            short = column
+        if headed is None and wanted == _plain(column.plain_title):
+            headed = column
+    return short or headed
 
 
 def _plain(name: str) -> str:
-    return name.strip().lower().replace("-", "_")
+    return "_".join(name.lower().replace("-", " ").replace("_", " ").replace(",", " ").split())
+
+
+def sort_help() -> str:
+    """The columns of each table: headings, and names in JSON."""
+    from .json_report import all_columns
+
+    lines = ["Columns by table: heading, and name in JSON, Parquet and CSV. --sort takes both."]
+    for table, columns in all_columns().items():
+        if table not in _FIXED:
+            lines += ["", f"{table}:"]
+            lines += [f"  {column.plain_title:24} {column.name}" for column in columns]
+    return "\n".join(lines) + "\n"

@@ -55,7 +55,7 @@ _VALUES = (
     Column("total_p999_ns", "total\np99.9", "ns", "total time, 99.9th percentile", 4),
     Column("total_max_ns", "total\nmax", "ns", "total time, longest", 2),
     Column("hol_waits", "HOL\nwaits", "count", "exchanges with a head-of-line wait", 4),
-    Column("hol_wait_share", "HOL\nshare", "share", "share of the answered exchanges with a head-of-line wait", 2),
+    Column("hol_wait_share", "HOL\nwaited", "share", "share of the answered exchanges with a head-of-line wait", 2),
     Column("hol_wait_p99_ns", "HOL wait\np99", "ns", "head-of-line wait (behind earlier requests of the connection), "
            "99th percentile of the exchanges that waited", 2),
     Column("hol_wait_sum_ns", "HOL wait\nsum", "ns", "head-of-line wait, summed", 5),

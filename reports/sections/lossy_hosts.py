@@ -148,7 +148,7 @@ def _finding(
     share = (loss + late) / worked if worked else 0.0
     text = (
         f"packets between {host} and {listed(others)} get lost: requests of {_named(clients)} waited "
-        f"{units.duration(loss - behind)} for segments that were sent again"
+        f"{units.duration(loss - behind)} in total for segments that were sent again"
         + (f", and {units.duration(behind)} behind such requests" if behind else "")
         + (
             f", and {units.duration(late)} for ends of responses that were lost behind the capture point"

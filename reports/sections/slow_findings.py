@@ -458,10 +458,12 @@ def _throttled(rows: list[Row], slow: Sequence[list[SlowRequests]], announced: d
         ]
     )
     of_time = f", {percent(share)} of its time" if share and not behind else ""
-    waited = f"throttle wait {units.duration(wait)}{of_time}"
+    summed = " in total over its requests" if responses != 1 else ""
+    waited = f"throttle wait {units.duration(wait)}{summed}{of_time}"
     waited += f", and {units.duration(behind)} behind throttled requests" if behind else ""
     if held_back(worst):
-        waited = f"throttle time {units.duration(held_back(worst))}, in which the client itself sends nothing"
+        summed = " in total over its responses" if responses != 1 else ""
+        waited = f"throttle time {units.duration(held_back(worst))}{summed}, in which the client itself sends nothing"
     many = f"{counted(responses, 'throttled response')}, " if responses else ""
     text += f"{'; ' if mine else ' '}{many}{waited}"
     return Finding(

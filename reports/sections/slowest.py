@@ -35,7 +35,7 @@ _WHO = (
 )
 _SPLIT = (
     Column("total_ns", "total", "ns", "total time: from the request's first byte to the response's last byte"),
-    Column("broker_ns", "broker", "ns", "broker time, with its wait for data or members"),
+    Column("broker_ns", "broker\ntime", "ns", "broker time, with its wait for data or members"),
     Column("waiting_ns", "waiting", "ns", f"of the broker time: {_MEANING['waiting']}", 3),
     Column("round_trip_ns", "round\ntrip", "ns", "of the broker time: the round trip to the broker", 3),
     Column("hol_wait_ns", "HOL\nwait", "ns", _MEANING["HOL"]),

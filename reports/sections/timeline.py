@@ -25,7 +25,7 @@ COLUMNS = (
     Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
     Column("error_codes", "error\ncodes", "count", "non-zero error codes in their responses", 1),
     Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
-    Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 2),
+    Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed", 2),
     Column("timed", "timed", "count", "exchanges that the broker times cover", 9),
     Column("broker_p50_ns", "broker\np50", "ns",
            "broker time, median (without Fetch, JoinGroup and SyncGroup where there are others)"),

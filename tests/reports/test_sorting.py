@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from kafkatap.reports.build import build_report
 from kafkatap.reports.model import Report
-from kafkatap.reports.rendering.sorting import check_sort, sort_report
+from kafkatap.reports.rendering.json_report import all_columns
+from kafkatap.reports.rendering.sorting import _named, check_sort, sort_help, sort_report
 from kafkatap.reports.rendering.text import render_table
 
 from . import rows as made
@@ -27,6 +30,21 @@ def test_numbers_descend_and_rows_without_a_value_come_last() -> None:
 def test_the_unit_may_be_left_out(name: str) -> None:
     check_sort(name)
     assert sort_report(report(), name).tables == sort_report(report(), "total_p99_ns").tables
+
+
+@pytest.mark.parametrize(("heading", "name"), [
+    ("broker p99", "broker_p99_ns"), ("Throttle Wait SUM", "throttle_wait_sum_ns"), ("HOL wait p99", "hol_wait_p99_ns"),
+    ("HOL waited", "hol_wait_share"), ("API", "api"),
+])  # fmt: skip
+def test_headings_are_names_too(heading: str, name: str) -> None:
+    check_sort(heading)
+    assert sort_report(report(), heading).table("latency") == sort_report(report(), name).table("latency")
+
+
+def test_every_heading_sorts_its_table() -> None:
+    for columns in all_columns().values():
+        assert all(_named(columns, each.plain_title) is not None for each in columns)
+    assert "  broker p99               broker_p99_ns\n" in sort_help()
 
 
 def test_texts_ascend() -> None:
@@ -61,3 +79,10 @@ def test_unknown_columns_have_close_matches() -> None:
         check_sort("total_p98")
     with pytest.raises(ValueError, match="no table has a column 'zzzz'; --sort total_p99, requests"):
         check_sort("zzzz")
+
+
+def test_no_table_has_two_columns_of_one_title() -> None:
+    """Details of a row and `--sort` name columns by their titles, on one line."""
+    for table, columns in all_columns().items():
+        titles = Counter(each.plain_title.lower() for each in columns)
+        assert max(titles.values(), default=1) == 1, (table, titles.most_common(1))

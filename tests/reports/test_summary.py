@@ -77,7 +77,8 @@ def test_a_fetch_is_slow_by_what_is_not_its_wait() -> None:
     rows = found(waited)
     assert list(rows) == ["throttled"]
     assert rows["throttled"]["text"] == (
-        'client "billing": Fetch 30.0 ms on average besides its wait for data; throttle wait 30.0 ms, 100 % of its time'
+        'client "billing": Fetch 30.0 ms on average besides its wait for data; throttle wait 30.0 ms '
+        "in total over its requests, 100 % of its time"
     )
     assert list(found(exchange(0, broker=400 * MS))) == ["none"]
 
@@ -229,7 +230,8 @@ def test_a_client_that_holds_back_by_itself_lost_the_throttle_time() -> None:
     row = found(*held)["throttled"]
     assert row["time_lost_ns"] == 3 * 400 * MS
     assert row["text"] == (
-        'client "orders": 3 throttled responses, throttle time 1.20 s, in which the client itself sends nothing'
+        'client "orders": 3 throttled responses, throttle time 1.20 s in total over its responses, '
+        "in which the client itself sends nothing"
     )
 
 
