@@ -310,8 +310,8 @@ def _finding(
 ADVERTISED = Signature(
     "advertised_unreachable",
     "a broker advertises an address that clients cannot reach",
-    "The client's connects to an address of a Metadata or FindCoordinator response fail, or it makes none and asks for "
-    "addresses again and again. Or a broker's address changes, and connects to the new one fail.",
+    "Connects of a client to an address of a Metadata or FindCoordinator response fail, or it makes none and asks "
+    "for addresses again and again. Or connects fail after a broker's address changed.",
     "advertised.listeners",
     "Advertise an address and port that these clients reach (`advertised.listeners` of the broker, for the listener "
     "that they use), or open the firewall between them.",

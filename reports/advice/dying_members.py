@@ -303,8 +303,8 @@ _OF_PROCESS = "Find what ends the processes: the log of each, its limit of memor
 DYING_MEMBERS = Signature(
     "dying_members",
     "members of a group die again and again",
-    "A member that was not expelled closes all of its connections without LeaveGroup. If the dead had the same "
-    "partition, a record of it may kill its readers.",
+    "A member that was not expelled closes all of its connections without LeaveGroup. If those that died had the "
+    "same partition, one of its records may be the reason.",
     _OF_RECORD,
     "Look at the records from the committed offset of that partition on. Skip the one that cannot be processed, or "
     "write it to a dead letter topic. Without such a partition, find what ends the processes.",

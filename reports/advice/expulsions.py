@@ -140,8 +140,8 @@ def _finding(given: SectionInput, group: int, how: str, found: list[_Expulsion])
 EXPULSIONS = Signature(
     "expelled_members",
     "a group expels members again and again",
-    "Members leave after the poll timeout (their reason, or its time), and join again on the same connection. Or a "
-    "Heartbeat or commit is answered UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH, and the client joins anew.",
+    "Members leave after the poll timeout, and join again on the same connection. Or a Heartbeat or commit is "
+    "answered UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH, and the client joins again.",
     "max.poll.interval.ms and max.poll.records, or session.timeout.ms and heartbeat.interval.ms",
     "Raise the timeout above the client's longest pause, or make its pauses shorter: fewer records in a poll.",
     f"{_LEAST} expulsions of one kind in one group. Time lost: until the client has joined again.",

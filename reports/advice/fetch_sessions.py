@@ -92,8 +92,8 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
 FETCH_SESSIONS = Signature(
     "fetch_sessions",
     "readers name all their partitions in each Fetch",
-    "Each Fetch asks for a new fetch session (epoch 0), and gets none (id 0), or one that the next request does not go "
-    "on with. So requests and responses have all partitions, not those that changed.",
+    "Each Fetch asks for a new fetch session (epoch 0), and gets none (id 0), or one that the next request does not "
+    "use. So requests and responses have all partitions, not those that changed.",
     "max.incremental.fetch.session.cache.slots",
     "Raise `max.incremental.fetch.session.cache.slots` (1,000) of the broker above its readers and followers, one slot "
     "each. If the client keeps no session, upgrade it, or let it ask for none (epoch -1).",

@@ -118,8 +118,8 @@ def _listed(names: Sequence[str]) -> str:
 HELD_REBALANCES = Signature(
     "held_rebalance",
     "a member holds up the rebalance of its group",
-    "Members wait in JoinGroup until one member joins, leaves, or is removed (UNKNOWN_MEMBER_ID). With heartbeats it "
-    "lives but does not poll; without, it does not run, or has ended without LeaveGroup.",
+    "Members wait in JoinGroup until one member joins, leaves, or is removed. If that one sends heartbeats, it does "
+    "not poll; if not, it does not run, or has ended without LeaveGroup.",
     "max.poll.records and max.poll.interval.ms, partition.assignment.strategy or group.protocol; or session.timeout.ms",
     "Bound how long a client works between two polls. With a cooperative assignor, or the new protocol (KIP-848), the "
     "other members read on meanwhile. Close consumers when their process ends.",

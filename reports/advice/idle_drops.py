@@ -236,8 +236,8 @@ def _finding(given: SectionInput, path: _Path) -> Finding:
 IDLE_DROPS = Signature(
     "idle_dropped",
     "idle connections are dropped on the path (firewall, NAT, load balancer)",
-    "After a pause of a connection, its next message is sent again and again, and nothing comes back, not even a RST. "
-    "Other connections of the hosts work: a device on the path forgot the idle one.",
+    "After a pause of a connection, its next message is retransmitted again and again without any answer, not even a "
+    "RST. Other connections of the hosts work: a device on the path forgot the idle one.",
     "connections.max.idle.ms or TCP keepalive",
     "Close idle connections before the device forgets them: `connections.max.idle.ms` of the clients below its idle "
     "timeout. Or keep them alive: `socket.keepalive.enable=true` (librdkafka) with `net.ipv4.tcp_keepalive_time` below "

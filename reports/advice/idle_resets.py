@@ -125,7 +125,7 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
 IDLE_RESETS = Signature(
     "idle_reset",
     "idle connections are reset on the path (load balancer, firewall, NAT)",
-    "After a pause of a connection that no end had closed, its next message is answered by a RST at once. The broker "
+    "After a pause of a connection that neither end had closed, a RST answers its next message at once. The broker "
     "answers on other connections.",
     "connections.max.idle.ms or TCP keepalive",
     "Close idle connections before the device forgets them: `connections.max.idle.ms` of the clients below its idle "

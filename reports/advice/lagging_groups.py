@@ -40,8 +40,8 @@ def may_lag(given: SectionInput) -> bool:
 LAGGING_GROUPS = Signature(
     "lagging_group",
     "a group falls behind the end of a partition",
-    "A member fetches a partition from offsets that fall further and further behind the high watermark, or from the "
-    "same one again and again, or not at all. Or the group commits such offsets.",
+    "A member fetches a partition from offsets further and further behind the high watermark, or from the same "
+    "offset, or not at all. Or the group commits such offsets.",
     "members of the group, max.poll.records, partitions",
     "Let members work less on each record, or on several at once, or add members up to the number of partitions. If "
     "the position stands still, look for what holds the member: a record that it cannot process, a pause, a lock.",

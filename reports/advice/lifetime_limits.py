@@ -120,8 +120,8 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
 LIFETIME_LIMITS = Signature(
     "lifetime_limit",
     "connections end at one age (load balancer, proxy)",
-    "Connections to an address are closed by the broker's end at the same age, though they carry messages, at several "
-    "times, while its others go on.",
+    "The broker's end closes connections to an address at the same age, though they carry messages, while others "
+    "stay open.",
     "the longest time of a connection at the load balancer or proxy, connections.max.reauth.ms",
     "Raise that time at the load balancer or proxy in front of the broker, or remove it: clients connect again, and "
     "send what was not answered again. Under TLS it may be a SASL session that the client did not renew "

@@ -45,8 +45,8 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
 NAGLE = Signature(
     "nagle",
     "Nagle's algorithm waits for delayed ACKs",
-    "A message is sent in several segments. The first is small, and the next follows only after its ACK, 40 ms or more "
-    "later, although the window is open (`nagle_ns`).",
+    "A message is sent in several segments. The first is small, and the next follows only after its ACK, 40 ms or "
+    "more later, although the window is open (`nagle_ns`).",
     "socket.nagle.disable (TCP_NODELAY)",
     "Set `socket.nagle.disable=true` (librdkafka) or TCP_NODELAY on the client's sockets, or write each request in one "
     "piece.",

@@ -100,7 +100,7 @@ OFFSETS_SET = Signature(
     "offsets_set",
     "somebody set the offsets of a group back",
     "An OffsetCommit without a generation, as tools send it while a group has no members, with offsets behind those "
-    "that a member of the group committed last.",
+    "that the group committed last.",
     "ACLs of the group",
     "Ask whoever runs that client whether this was meant: `kafka-consumer-groups.sh --reset-offsets` does it. Members "
     "read all records since then again; lag falls as fast as they read, and more of them help. Set the offsets forward "

@@ -219,8 +219,8 @@ _ABORT = " `kafka-transactions.sh abort` ends one that hangs."
 OPEN_TRANSACTIONS = Signature(
     "open_transaction",
     "an open transaction holds back readers of committed records",
-    "Fetch responses for isolation.level=read_committed have a last stable offset that stays behind the high "
-    "watermark: that of the first record batch of a transaction without EndTxn or marker.",
+    "Fetch responses for read_committed have a last stable offset that stays at the first record batch of a "
+    "transaction without EndTxn or marker.",
     "transaction.timeout.ms, the commit interval of the producer",
     _SOONER + _ABORT,
     f"the last stable offset stays for {_LEAST_NS // 1_000_000_000} s. If the producer was not captured, the readers "

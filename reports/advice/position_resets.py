@@ -236,8 +236,7 @@ POSITION_RESET = Signature(
     "position_reset",
     "a reader loses its position, and skips records or reads them again",
     "After OFFSET_OUT_OF_RANGE to a Fetch, the client asks by ListOffsets for the end (-1), the beginning (-2) or a "
-    "time, and reads on there: later, if retention deleted what it had not read; earlier, if the log ends earlier. Its "
-    "lag falls to nothing.",
+    "time, and reads from there. Its lag falls to nothing.",
     "retention.ms, retention.bytes, auto.offset.reset",
     "Keep `retention.ms` and `retention.bytes` of the topic above the largest lag of its readers, and let nobody lower "
     "them below it. Alert on lag in time, as a share of the retention: the number falls to nothing with this. "

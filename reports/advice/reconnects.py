@@ -260,8 +260,8 @@ def _storm_finding(given: SectionInput, one: _Client) -> Finding:
 CONNECTION_EACH = Signature(
     "connection_each_message",
     "a connection for each message",
-    "A client opens connection after connection, each for a request or two. If ids of requests begin anew, a new "
-    "client was made; if they go on, the connection was closed because it was idle.",
+    "A client opens connection after connection, each for a request or two. If ids of requests restart, a new client "
+    "was made; else the connection was closed because it was idle.",
     "client reuse, or connections.max.idle.ms",
     "Make one client, and use it for all messages. If idle connections are closed, raise `connections.max.idle.ms` of "
     "the side that closes them above the pauses between messages.",

@@ -139,8 +139,8 @@ def _finding(given: SectionInput, who: dict[str, int], refused: Sequence[_Refusa
 REFUSED_PRODUCE = Signature(
     "refused_produce",
     "a broker refuses Produce requests with acks=0",
-    "A broker closes connections of a client within milliseconds of a Produce request with acks=0, as it may not "
-    "answer an error. What the client sent behind it is lost.",
+    "A broker closes connections of a client within milliseconds of a Produce request with acks=0, for which it may "
+    "not send an error. What the client sent after it is lost.",
     "acks, max.message.bytes of the topic",
     "Set `acks=1` or `acks=all`: then the client is told the error. If only large requests are refused, lower "
     "`batch.size` (librdkafka: `message.max.bytes`) or raise `max.message.bytes` of the topic. The broker's log names "

@@ -215,8 +215,8 @@ def _poison(given: SectionInput, group: str, topic: str, worst: _Stand, partitio
 POISON_RECORD = Signature(
     "poison_record",
     "a member comes back to one offset again and again",
-    "A member of a group fetches a partition at the same offset again and again, and from no lower one meanwhile. Each "
-    "response has records, and the group commits nothing behind the first.",
+    "A member of a group fetches a partition at the same offset again and again. Each response has records, and the "
+    "group commits nothing behind the first.",
     "error handling of the application (skip, dead letter topic)",
     "Look at the record: `kafkatap records`, or kafka-console-consumer.sh with `--partition`, `--offset` and "
     "`--max-messages 1`. After a few attempts, let the application leave out what it cannot process, or write it to a "

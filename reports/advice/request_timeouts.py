@@ -171,9 +171,9 @@ def _finding(given: SectionInput, client: tuple[int, int], same: list[_GivenUp],
 REQUEST_TIMEOUTS = Signature(
     "request_timeout",
     "a request timeout shorter than the broker's time",
-    "A client closes connection after connection, each time after the same wait, and sends the request again. The "
-    "broker answers later, on the closed connection, or answers others after more time than the client waits; or they "
-    "are Fetch requests that ask it to wait for longer (`max_wait_ms`).",
+    "A client closes connection after connection after the same wait, and sends the request again. The broker "
+    "answers later, or answers others after more time than the client waits. Or they are Fetch requests with a "
+    "longer `max_wait_ms`.",
     "request.timeout.ms (librdkafka: socket.timeout.ms)",
     "Raise `request.timeout.ms` above what the broker needs, at least above fetch.max.wait.ms; Kafka's default is 30 "
     "s. Each attempt costs the broker the same work again.",

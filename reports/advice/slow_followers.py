@@ -110,8 +110,8 @@ def _finding(
 SLOW_FOLLOWERS = Signature(
     "slow_follower",
     "a follower slows acks=all",
-    "The leader answers Produce requests with acks=all directly after the same follower's Fetch, behind all other "
-    "followers. Meanwhile it has no Fetch of that follower.",
+    "The leader answers Produce requests with acks=all directly after the Fetch of one follower, behind all others. "
+    "Before that it has no Fetch of this follower.",
     "replica.lag.time.max.ms, num.replica.fetchers, min.insync.replicas",
     "Find what keeps that broker (its disk, its GC, its network). While it is slow, `replica.lag.time.max.ms` decides "
     "how long writers wait for it; more `num.replica.fetchers` help if it is the fetching.",

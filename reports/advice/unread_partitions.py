@@ -21,8 +21,8 @@ def _findings(given: SectionInput) -> list[Finding]:
 UNREAD_PARTITIONS = Signature(
     "unread_partition",
     "a member leaves a partition unread",
-    "A member of a group fetches a partition no more, and commits nothing more of it, while records are written to it. "
-    "The member lives: it sends heartbeats, and may fetch others.",
+    "A member of a group stops fetching a partition, and commits nothing more of it, while records are written to "
+    "it. It sends heartbeats, and may fetch other partitions.",
     "resume() of that partition, or how the consumer handles a record",
     "If the application pauses the partition, look for the resume() that is missing; if it hangs in a record, take a "
     "thread dump. `max.poll.interval.ms` bounds how long it may hang before another member gets the partition.",
