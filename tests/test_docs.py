@@ -131,6 +131,16 @@ def test_the_table_of_contents_has_each_page_for_users() -> None:
     assert pages <= set(re.findall(r"\]\(([\w-]+\.md)", text))
 
 
+def test_users_have_at_most_30000_words_to_read() -> None:
+    """Without code, examples of output, and the bars of tables."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    texts = [
+        page.read_text(encoding="utf-8") for page in pages if page.name not in ("ARCHITECTURE.md", "dependencies.md")
+    ]
+    prose = [re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL) for text in texts]
+    assert sum(len(re.findall(r"\S*\w\S*", text)) for text in prose) <= 30_000
+
+
 def row_of(document: str, first: str) -> str:
     """The row of a table in a document that begins with this cell."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from tests.cli.running import ROOT, kafkatap
 
 PAGE = ROOT / "docs" / "questions.md"
 #: Lines of a table in the page, with its title and headings, and what is left of the row in the last one.
-LINES = 7
+LINES = 6
 _BLOCK = re.compile(r"```console\n\$ kafkatap ([^\n]+)\n(.*?)```\n", re.DOTALL)
 #: Commands that end with another code than 0.
 CODES = {"upgrade-check": 3}
