@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from kafkatap.reports.sections.time_shares import NOTHING
 from kafkatap.reports.table_columns import Declared
 from kafkatap.reports.tables import TABLES
 from kafkatap.request_log import joined_table
+from tests.cli.running import kafkatap
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The rows of a table on columns.
@@ -129,6 +131,15 @@ def test_the_table_of_contents_has_each_page_for_users() -> None:
     text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md", "ARCHITECTURE.md", "dependencies.md"}
     assert pages <= set(re.findall(r"\]\(([\w-]+\.md)", text))
+
+
+def test_the_examples_of_commands_print_what_the_page_shows() -> None:
+    """Up to an ellipsis."""
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```\n\$ kafkatap ([^\n]+)\n(.*?)```\n", text, re.DOTALL)
+    assert len(blocks) == 3
+    for arguments, shown in blocks:
+        assert kafkatap(*shlex.split(arguments)).out.startswith(shown.removesuffix("…\n")), arguments
 
 
 def test_users_have_at_most_30000_words_to_read() -> None:
