@@ -177,6 +177,8 @@ def _packets(segments: Array, client: int) -> list[SequencePacket]:
             notes.append("window 0")
         sent[direction] = place + length if is_first else max(sent[direction], place + length)
         other = base[1 - direction]
+        if flags & ACK and other is not None:  # what is acknowledged was sent, perhaps before these packets
+            sent[1 - direction] = max(sent[1 - direction], _signed(ack - other))
         found.append(SequencePacket(
             number, ts, direction == client, place, wire,
             _signed(ack - other) if flags & ACK and other is not None else None,

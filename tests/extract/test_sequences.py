@@ -120,3 +120,15 @@ def test_packets_are_those_of_the_capture(samples: Path, name: str) -> None:
             assert (row.time, row.length) == (packet.time_ns, part.length)
             ends = [f"{'.'.join(map(str, address))}:{port}" for address, port in (part.way[:2], part.way[2:])]
             assert ends == ([one.client, one.broker] if row.from_client else [one.broker, one.client])
+
+
+def test_what_was_sent_before_is_not_missing(tmp_path: Path) -> None:
+    """The sequence begins with acknowledgements of a long response."""
+    made = TcpConversation(CLIENT, BROKER, acks=False)
+    made.server(bytes(20_000))
+    begin = len(made.segments)
+    for seq in range(6):
+        made._add(0, 16, ack=made.next[1] - (5 - seq) * 1_000)
+    made.client(bytes(10))
+    made.server(bytes(10))
+    assert notes(sequence(tmp_path, made.segments, begin + 7, 40)) == {}

@@ -37,16 +37,19 @@ function waterfall(table, row, sequence) {
     return track;
   }
   line("request", "w-network", 0, request);
+  const lengths = PARTS.map(([, , column]) => numberOf(table, column, row) - (column === "broker_ns" ? numberOf(table, "waiting_ns", row) : 0));
+  const transfers = OF_TRANSFERS.map((name) => [name, numberOf(table, `${name}_ns`, row)]).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
+  const rest = total - request - response - lengths.reduce((all, length) => all + Math.max(length, 0), 0);
   let at = request;
-  for (const [name, color, column] of PARTS) {
-    const length = numberOf(table, column, row) - (column === "broker_ns" ? numberOf(table, "waiting_ns", row) : 0);
-    if (length > 0) {
-      line(name, "w-" + color, at, length);
-      at += length;
-    }
+  if (rest > total / 200) {
+    line(transfers.length ? transfers[0][0] : "unexplained", "w-network", at, rest);
+    at += rest;
   }
-  const rest = total - response - at;
-  if (rest > total / 200) line("in between", "w-unknown", at, rest);
+  PARTS.forEach(([name, color], n) => {
+    if (lengths[n] <= 0) return;
+    line(name, "w-" + color, at, lengths[n]);
+    at += lengths[n];
+  });
   line("response", "w-network", total - response, response);
   if (sequence) {
     const start = timeOfRow(timeColumn(table, "start"), row);
@@ -59,9 +62,8 @@ function waterfall(table, row, sequence) {
       track.append(tick);
     }
   }
-  const transfers = OF_TRANSFERS.map((name) => [name, numberOf(table, `${name}_ns`, row)]).filter(([, ns]) => ns > 0);
   if (transfers.length) {
-    box.append(make("p", { textContent: `In the transfers: ${transfers.map(([name, ns]) => `${name} ${duration(ns)}`).join(", ")}` }));
+    box.append(make("p", { textContent: `On the way: ${transfers.map(([name, ns]) => `${name} ${duration(ns)}`).join(", ")}` }));
   }
   return box;
 }
