@@ -410,6 +410,7 @@ def analyze(
     definitions: Path | Iterable[Path] | None = None,
     filter: str | None = None,
     client: str | Iterable[str] = (),
+    connection: str | Iterable[str] = (),
     topic: str | Iterable[str] = (),
     broker: str | Iterable[str] = (),
     api: str | Iterable[str] = (),
@@ -430,9 +431,9 @@ def analyze(
     in a pcapng are used without it.
 
     The other arguments select exchanges, as the options of the command line do. `filter`: an expression
-    (docs/filters.md). `client`, `topic`: names with the wildcards * and ?; `broker`: ADDRESS, ADDRESS:PORT or :PORT;
-    `api`: names or keys; each one or several. `start`, `end`: `15:10:39`, `2026-11-21 15:10:39`, `+10s`; an exchange
-    that begins at `end` is left out. Times without a zone are local.
+    (docs/filters.md). `client`, `topic`: names with the wildcards * and ?; `connection`: its client as ADDRESS:PORT;
+    `broker`: ADDRESS, ADDRESS:PORT or :PORT; `api`: names or keys; each one or several. `start`, `end`: `15:10:39`,
+    `2026-11-21 15:10:39`, `+10s`; an exchange that begins at `end` is left out. Times without a zone are local.
 
     ValueError where definitions, a selection or a key log are wrong, with the place in a filter. FileNotFoundError
     where a file does not exist. On first use: OSError where a file cannot be opened, `UnreadableCaptureError` where
@@ -453,6 +454,7 @@ def analyze(
     selection = Selection.of(
         filter=filter,
         clients=_several(client),
+        connections=_several(connection),
         topics=_several(topic),
         brokers=_several(broker),
         apis=_several(api),

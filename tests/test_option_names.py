@@ -74,7 +74,7 @@ def test_every_command_with_a_selection_has_all_of_it() -> None:
         if "--filter" not in names:
             continue
         assert command == "extcap" or set(getattr(parser, "often", ())) <= names
-        assert names >= {"-f", "--client", "--topic", "--broker", "--api", "--group"}
+        assert names >= {"-f", "--client", "--connection", "--topic", "--broker", "--api", "--group"}
         assert names >= {"--port", "--definitions", "--keylog"}
         assert command in ("live", "extcap") or names >= {"--from", "--to", "--utc", "--max-names"}
 

@@ -7,6 +7,7 @@ import argparse
 from .values import (
     parse_apis,
     parse_broker,
+    parse_connection,
     parse_duration,
     parse_frame_size,
     parse_lateness,
@@ -146,6 +147,9 @@ def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
                            help="only exchanges that begin before TIME")  # fmt: skip
     group.add_argument("--client", action="append", metavar="NAME",
                        help="only this client_id or client address; * and ? are wildcards: 'billing-*'; may be "
+                       "repeated")  # fmt: skip
+    group.add_argument("--connection", action="append", metavar="ADDRESS:PORT", type=parse_connection,
+                       help="follow this connection: only exchanges of the client with this address and port; may be "
                        "repeated")  # fmt: skip
     group.add_argument("--topic", action="append", metavar="NAME",
                        help="only exchanges on this topic (name or id); * and ? are wildcards: 'orders.*'; may be "

@@ -366,6 +366,17 @@ def parse_broker(text: str) -> str:
     return text
 
 
+def parse_connection(text: str) -> str:
+    """The client's end of a connection, ADDRESS:PORT, unchanged."""
+    from kafkatap.reports.addresses import is_end
+
+    if not is_end(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the address and port of a client (use a form such as 10.0.0.7:40122 or [::1]:40122)"
+        )
+    return text
+
+
 def parse_percent(text: str) -> float:
     """`33`, `33%`, `0`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())

@@ -111,6 +111,7 @@ class Selection(NamedTuple):
         *,
         filter: str | None = None,
         clients: Sequence[str] = (),
+        connections: Sequence[str] = (),
         topics: Sequence[str] = (),
         brokers: Sequence[str] = (),
         apis: Sequence[str] = (),
@@ -126,13 +127,14 @@ class Selection(NamedTuple):
         """A selection by options. Each option narrows it; values of one option are alternatives.
 
         `filter`: an expression (docs/filters.md), in which times without a zone are local, or with `utc` UTC.
-        `clients`, `topics`: names with the wildcards * and ?. `brokers`: ADDRESS, ADDRESS:PORT or :PORT. `apis`: names
-        or keys. `groups`: consumer groups, as in `group == NAME`. `sees_waiting`: it also judges requests that wait.
-        `reads_records`: the run reads records, and the filter may name them.
+        `clients`, `topics`: names with the wildcards * and ?. `connections`: their clients as ADDRESS:PORT. `brokers`:
+        ADDRESS, ADDRESS:PORT or :PORT. `apis`: names or keys. `groups`: consumer groups, as in `group == NAME`.
+        `sees_waiting`: it also judges requests that wait. `reads_records`: the run reads records, and the filter may
+        name them.
         ValueError (of which `ExpressionError` is one) where an option is wrong, with the place.
         """
         messages = None if definitions is None else definitions.messages
-        nodes = _nodes(clients, topics, brokers, apis)
+        nodes = _nodes(clients, connections, topics, brokers, apis)
         nodes += _group_nodes(groups, messages)
         if filter is not None:
             from kafkatap.reports.expressions import parse_expression
@@ -148,7 +150,8 @@ class Selection(NamedTuple):
         if window is not None:
             window.check()
         others = _as_written(
-            [("client", c) for c in clients] + [("topic", t) for t in topics]
+            [("client", c) for c in clients] + [("connection", c) for c in connections]
+            + [("topic", t) for t in topics]
             + [("broker", b) for b in brokers] + ([("api", ",".join(apis))] if apis else [])
             + [("group", g) for g in groups]
             + [("filter", filter)]
@@ -400,6 +403,7 @@ def selection_of(options: argparse.Namespace, definitions: Definitions | None = 
     return Selection.of(
         filter=options.filter,
         clients=options.client or (),
+        connections=getattr(options, "connection", None) or (),
         topics=options.topic or (),
         brokers=options.broker or (),
         apis=[name for names in options.api or () for name in names],
@@ -467,26 +471,36 @@ def _refuse_waiting(root: Node) -> None:
 
 
 def _nodes(
-    clients: Sequence[str], topics: Sequence[str], brokers: Sequence[str], apis: Sequence[str]
-) -> list[Node]:  # fmt: skip
+    clients: Sequence[str],
+    connections: Sequence[str],
+    topics: Sequence[str],
+    brokers: Sequence[str],
+    apis: Sequence[str],
+) -> list[Node]:
     """A node for each option that selects something."""
-    if not (clients or topics or brokers or apis):
+    if not (clients or connections or topics or brokers or apis):
         return []
     from kafkatap.reports.expressions.meaning import ColumnAtom, Either
     from kafkatap.reports.expressions.names import CLIENT_END, NAMES
     from kafkatap.reports.expressions.values import glob_pattern
-    from kafkatap.reports.expressions.verdicts import MatchedTexts, Numbers, Test
+    from kafkatap.reports.expressions.verdicts import MatchedTexts, Numbers
 
-    found: list[tuple[str, Test]] = []
+    def named(name: str, globs: Sequence[str]) -> Node:
+        return ColumnAtom(NAMES[name], MatchedTexts(names=glob_pattern(f"--{name}", globs)))
+
+    def at_ends(ends: Sequence[str]) -> Node:
+        return ColumnAtom(NAMES[CLIENT_END], MatchedTexts(_broker_names(ends)))
+
+    nodes: list[Node] = []
     if apis:
-        found.append(("api", Numbers("==", tuple(sorted(api_keys(apis))))))
-    for name, globs in (("client", clients), ("topic", topics)):
-        if globs:
-            found.append((name, MatchedTexts(names=glob_pattern(f"--{name}", globs))))
-    nodes: list[Node] = [ColumnAtom(NAMES[name], test) for name, test in found]
-    if ends := [client for client in clients if is_end(client)]:
-        place = 1 if apis else 0
-        nodes[place] = Either((nodes[place], ColumnAtom(NAMES[CLIENT_END], MatchedTexts(_broker_names(ends)))))
+        nodes.append(ColumnAtom(NAMES["api"], Numbers("==", tuple(sorted(api_keys(apis))))))
+    if clients:
+        ends = [client for client in clients if is_end(client)]
+        nodes.append(Either((named("client", clients), at_ends(ends))) if ends else named("client", clients))
+    if connections:
+        nodes.append(at_ends(connections))
+    if topics:
+        nodes.append(named("topic", topics))
     return [*nodes, _broker_node(brokers)] if brokers else nodes
 
 

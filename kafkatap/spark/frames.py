@@ -42,6 +42,7 @@ def read_captures(
     strict: bool = False,
     filter: str | None = None,
     client: str | Iterable[str] = (),
+    connection: str | Iterable[str] = (),
     topic: str | Iterable[str] = (),
     broker: str | Iterable[str] = (),
     api: str | Iterable[str] = (),
@@ -67,8 +68,8 @@ def read_captures(
 
         known = open_definitions(definitions)
     selection = Selection.of(
-        filter=filter, clients=_several(client), topics=_several(topic), brokers=_several(broker),
-        apis=_several(api), start=None if start is None else read_moment(start),
+        filter=filter, clients=_several(client), connections=_several(connection), topics=_several(topic),
+        brokers=_several(broker), apis=_several(api), start=None if start is None else read_moment(start),
         end=None if end is None else read_moment(end), definitions=known,
     )  # fmt: skip
     key_log = None if keylog is None else read_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)

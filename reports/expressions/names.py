@@ -89,7 +89,8 @@ WIRESHARK = {
 ELSEWHERE = {
     **dict.fromkeys(("ip.src", "ip.dst", "ipv6.src", "ipv6.dst"), "an exchange has both ends: client_ip or broker_ip"),
     **dict.fromkeys(("tcp.srcport", "tcp.dstport"), "an exchange has both ends: client_port or broker_port"),
-    "tcp.stream": "a connection is client == ADDRESS:PORT, as reports print it, or its key: connection == KEY",
+    "tcp.stream": "a connection is client == ADDRESS:PORT, as reports print it, or its key: connection == KEY; "
+    "--connection ADDRESS:PORT follows it",
     **dict.fromkeys(("kafka.request_frame", "kafka.response_frame"), "packet == N finds the exchange of a packet"),
     **dict.fromkeys(("frame.len", "tcp.len"), "sizes are of messages: size, request_bytes, response_bytes"),
     "kafka": "everything here is Kafka",

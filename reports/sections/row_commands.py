@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from .. import units
+from ..addresses import is_end
 from ..commands import CAPTURE, is_showable, kept_words, with_captures
 from ..model import Report, ReportTable, Row, Traffic, Value, as_number
 
@@ -20,6 +21,8 @@ Condition = Callable[[Row], str | None]
 EXTRACTED = frozenset(("slowest", "first_errors"))
 #: Where `RowCommander.template` has its condition.
 PLACE = "THE CONDITION"
+#: The option that selects one connection.
+_CONNECTION = "--connection"
 #: Longer expressions are left out: nobody reads them.
 _LONGEST = 300
 
@@ -75,13 +78,11 @@ def _number(column: str, name: str) -> Condition:
 
 
 def _end(column: str) -> Condition:
-    """The client's address and port."""
+    """The client's address and port, as an option."""
 
     def condition(row: Row) -> str | None:
-        address, _, port = str(row.get(column) or "").rpartition(":")
-        if not address or not port.isdigit():
-            return None
-        return f'client_ip == "{address.strip("[]")}" and client_port == {port}'
+        end = str(row.get(column) or "")
+        return f"{_CONNECTION} {end}" if is_end(end) else None
 
     return condition
 
@@ -207,20 +208,27 @@ CONDITIONS: dict[str, tuple[Condition, ...]] = {
     "connections": (_has_exchanges, _address("client_ip", "client_ip"), _known("broker", "broker")),
     "slow_connections": (_has_exchanges, _end("client"), _known("broker", "broker")),
 }
-_LATENCY: dict[str, Condition] = {
-    "client_id": _CLIENT,
-    "broker": _known("broker", "broker"),
-    "connection": lambda row: _connection(str(row["connection"])),
-    "api_version": _number("api_version", "version"),
-    "topic": _known("topic", "topic"),
+_LATENCY: dict[str, tuple[Condition, ...]] = {
+    "client_id": (_CLIENT,),
+    "broker": (_known("broker", "broker"),),
+    "connection": (lambda row: _connected(row), lambda row: _connected_broker(row)),
+    "api_version": (_number("api_version", "version"),),
+    "topic": (_known("topic", "topic"),),
+}
+#: Tables whose rows are on exchanges of one connection each: its client's end, and the broker.
+_OF_CONNECTIONS: dict[str, tuple[Condition, ...]] = {
+    name: (_end("address"), _known("broker", "broker")) for name in ("slowest", "first_errors")
 }
 
 
-def _connection(text: str) -> str | None:
-    client, _, broker = text.partition(" ")
-    end = _end("client")({"client": client})
-    broker = broker.rpartition(" ")[2]
-    return None if end is None or not broker else f"{end} and broker == {broker}"
+def _connected(row: Row) -> str | None:
+    """The client's end of the text of a connection."""
+    return _end("client")({"client": str(row["connection"]).partition(" ")[0]})
+
+
+def _connected_broker(row: Row) -> str | None:
+    broker = str(row["connection"]).partition(" ")[2].rpartition(" ")[2]
+    return f"broker == {broker}" if broker else None
 
 
 def conditions_of(traffic: Traffic) -> tuple[tuple[str | None, ...], ...]:
@@ -258,37 +266,42 @@ class RowCommander:
         found = [self._command(f"packet == {packet}", "show --tree")] if packet else []
         if packet and table.name in EXTRACTED:
             found.append(self._command(f"packet == {packet}", "extract", f" -o packet-{packet}.pcapng"))
-        condition = self._condition(table, named)
-        if condition:
-            found.append(self._command(condition))
+        for conditions in (self._conditions(table), _OF_CONNECTIONS.get(table.name, ())):
+            parts = [condition(named) for condition in conditions]
+            if any(parts) and None not in parts:
+                found.append(self._of_parts([part for part in parts if part]))
         return tuple(filter(None, found))
 
     def template(self) -> str:
         """The command that prints exchanges, with PLACE for their condition, between quotes."""
         return "" if self._is_live else self._command(PLACE)
 
-    def _condition(self, table: ReportTable, row: Row) -> str | None:
+    def _conditions(self, table: ReportTable) -> tuple[Condition, ...]:
         if table.name == "timeline":
-            start = row["start"]
-            if not row["requests"] or not isinstance(start, int) or not self._interval:
-                return None
-            return f"time >= {_moment(start)} and time < {_moment(start + self._interval)}"
+            return (self._in_interval,)
         if table.name == "latency":
-            conditions: tuple[Condition, ...] = (_api, *(_LATENCY[c.name] for c in table.columns if c.name in _LATENCY))
-        else:
-            conditions = CONDITIONS.get(table.name, ())
-        parts = [condition(row) for condition in conditions]
-        if not parts or any(part is None for part in parts):
-            return None
-        return " and ".join(part for part in parts if part)
+            return (_api, *(each for c in table.columns for each in _LATENCY.get(c.name, ())))
+        return CONDITIONS.get(table.name, ())
 
-    def _command(self, expression: str, name: str = "show", output: str = "") -> str:
+    def _in_interval(self, row: Row) -> str | None:
+        start = row["start"]
+        if not row["requests"] or not isinstance(start, int) or not self._interval:
+            return None
+        return f"time >= {_moment(start)} and time < {_moment(start + self._interval)}"
+
+    def _of_parts(self, parts: Sequence[str]) -> str:
+        """The command for conditions, of which some are options."""
+        options = [part for part in parts if part.startswith(_CONNECTION)]
+        return self._command(" and ".join(part for part in parts if part not in options), options=options)
+
+    def _command(self, expression: str, name: str = "show", output: str = "", options: Sequence[str] = ()) -> str:
         if self._filter:
-            expression = f"({self._filter}) and {expression}"
-        if len(expression) > _LONGEST:
+            expression = f"({self._filter}) and {expression}" if expression else self._filter
+        if len(expression) > _LONGEST or any(f"{_CONNECTION} " in self._words for _ in options):
             return ""
         kept = kept_words(self._options, name)
-        words = " ".join(filter(None, (self._words, f"--filter {units.shell_word(expression)}", *kept)))
+        condition = f"--filter {units.shell_word(expression)}" if expression else ""
+        words = " ".join(filter(None, (self._words, *options, condition, *kept)))
         return with_captures(f"kafkatap {name} {words}{output} {CAPTURE}", self._captures)
 
 

@@ -16,7 +16,7 @@ from kafkatap.commands.values import parse_duration
 from kafkatap.reports.commands import CAPTURE, KEPT, OF_SECTIONS, kept_words
 
 #: Options of `report` that select exchanges: they are in the text of the selection.
-SELECTION = {"filter", "from", "to", "client", "topic", "broker", "api", "group"}
+SELECTION = {"filter", "from", "to", "client", "connection", "topic", "broker", "api", "group"}
 #: Options of `report` that do not change what a command finds: how it reads, and what it prints or writes.
 OUTPUT = {
     "help", "follow", "duration", "by", "sections", "interval", "jobs", "number", "sort", "width", "color",

@@ -27,9 +27,14 @@ def commands(whole: Report, table: ReportTable, row: int = 0, captures: tuple[st
     return RowCommander(whole, captures).commands(table, table.rows[row])
 
 
-def expression(command: str) -> str:
+def options(command: str) -> dict[str, str]:
+    """The selection of a command, as arguments of `analyze`."""
     words = shlex.split(command)
-    return words[words.index("--filter") + 1]
+    return {word[2:]: words[n + 1] for n, word in enumerate(words) if word in ("--filter", "--connection")}
+
+
+def expression(command: str) -> str:
+    return options(command)["filter"]
 
 
 @pytest.mark.parametrize(("name", "least"), [("apache-4.3", 30), ("questions/storms", 10), ("questions/auth", 15)])
@@ -38,15 +43,15 @@ def test_each_command_selects_something(name: str, least: int, whole: Report, sa
     these have no Kafka message."""
     path = samples / f"{name}.pcap.zst"
     report = whole if name == "apache-4.3" else analyze(path).report(sections=section_names())
-    found: dict[str, str] = {}
+    found: dict[tuple[tuple[str, str], ...], str] = {}
     for table in report.tables:
         every = table.name in ("connections", "auth")
         for row in range(len(table.rows)) if every else sorted({0, len(table.rows) - 1}) if table.rows else ():
             for command in commands(report, table, row):
                 if "packet == " not in command:
-                    found.setdefault(expression(command), f"{table.name} {row}")
+                    found.setdefault((*options(command).items(),), f"{table.name} {row}")
     assert len(found) >= least
-    nothing = {text: row for text, row in found.items() if not len(analyze(path, filter=text).exchanges)}
+    nothing = {each: row for each, row in found.items() if not len(analyze(path, **dict(each)).exchanges)}
     assert nothing == {}
 
 
@@ -74,6 +79,20 @@ def test_a_command_selects_what_its_row_counts(whole: Report, samples: Path) -> 
         at = [c.name for c in table.columns].index(column)
         found = analyze(path, filter=expression(commands(whole, table, number)[-1])).exchanges
         assert len(found) == table.rows[number][at], name
+
+
+def test_a_row_of_one_exchange_follows_its_connection(whole: Report, samples: Path) -> None:
+    for name in ("slowest", "first_errors"):
+        table = whole.table(name)
+        row = table.named(table.rows[0])
+        command = commands(whole, table, captures=("a.pcap",))[-1]
+        broker = f"--filter 'broker == \"{row['broker']}\"'"
+        assert command == f"kafkatap show --connection {row['address']} {broker} a.pcap"
+        found = analyze(samples / "apache-4.3.pcap.zst", **options(command)).exchanges
+        assert row["packet"] in found["request_packet_first"].to_pylist()
+        assert len(set(found["connection"].to_pylist())) == 1
+    followed = build_report(small(), made.context(), selected=Selected("--connection 10.0.0.1:40001"))
+    assert not any("--connection" in c for c in commands(followed, followed.table("clients"))[1:])
 
 
 def test_packets_come_first(whole: Report) -> None:
