@@ -142,6 +142,14 @@ def test_the_examples_of_commands_print_what_the_page_shows() -> None:
         assert kafkatap(*shlex.split(arguments)).out.startswith(shown.removesuffix("…\n")), arguments
 
 
+def test_extract_prints_what_its_page_shows(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "extract.md").read_text(encoding="utf-8")
+    [(arguments, shown)] = re.findall(r"```\n\$ kafkatap ([^\n]+)\n(.*?)```\n", text, re.DOTALL)
+    out = str(tmp_path / "slow.pcapng")
+    done = kafkatap(*shlex.split(arguments.replace("slow.pcapng", out)))
+    assert done.err.replace(out, "slow.pcapng") == shown
+
+
 def test_users_have_at_most_30000_words_to_read() -> None:
     """Without code, examples of output, and the bars of tables."""
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
