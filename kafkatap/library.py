@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import Context
-from kafkatap.reports.literals import read_moment
+from kafkatap.reports.literals import moment_of
 
 from .engine.read_options import AS_USUAL, ReadOptions
 from .engine.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
 
     from kafkatap.dissector.inspection import Inspector
@@ -22,12 +24,16 @@ if TYPE_CHECKING:
     from kafkatap.reports.model import Report
     from kafkatap.reports.section_parts.section_counts import SectionCounts
 
+    from .captures.capture_reader import FileReport
     from .extract import Summary
     from .parquet.row_groups import RowGroup
     from .request_log.log_join import LogJoin
     from .run import Run
     from .selected_messages.message import Messages
     from .show.viewing import Known
+
+    #: A time as reports print it; seconds or ns since the epoch; or a time of pandas.
+    Time = str | int | float | datetime
 
 Path = str | os.PathLike[str]
 #: Messages of which the JSON is made at once.
@@ -67,6 +73,8 @@ class Analysis:
         from .captures.storage import is_uri
 
         self.captures = tuple(find_captures(os.fspath(c) for c in captures))
+        if not self.captures:
+            raise ValueError("no capture is named")
         for path in self.captures:
             if not (is_uri(path) or is_pipe(path) or os.path.exists(path)):
                 raise FileNotFoundError(f"{path}: there is no such capture")
@@ -238,6 +246,7 @@ class Analysis:
         """
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counting.counts import ReportCounts
+        from kafkatap.reports.model import PageSource
         from kafkatap.reports.section_parts.registry import chosen_sections, counted_sections, needs_of
         from kafkatap.reports.sections.latency import check_by
         from kafkatap.reports.sections.twin_findings import counted_twice
@@ -259,6 +268,8 @@ class Analysis:
         if log_join is not None and sections is None:
             counted = ("broker-times", *counted)
 
+        runs: list[Run] = []
+
         def read(twins: Mapping[int, int] = {}) -> tuple[ReportCounts, SectionCounts | None, Context]:
             run = self._run(
                 all_results=by == "topic", selection=selection, late=late, twins=twins,
@@ -278,6 +289,7 @@ class Analysis:
                 if log_join is not None:
                     log_join.add(batch)
             self._check(run)
+            runs[:] = [run]
             return counts, over_facts, run.context()
 
         counts, over_facts, context = read()
@@ -285,10 +297,12 @@ class Analysis:
             twins = counted_twice(over_facts, counts, lambda: context, lambda _: selection.shown(context.first))
             if twins:
                 counts, over_facts, context = read(twins)
-        return build_report(
+        report = build_report(
             counts, context, by=by, selected=selection.shown(context.first), sections=sections, over_facts=over_facts,
             options=options, curves=curves,
         )  # fmt: skip
+        read_packets = None if self._has_pipes else partial(_read_packets, runs[0].files)
+        return report.replace(source=PageSource(tuple(map(str, self.captures)), read_packets))
 
     def extract(
         self, output: Path, *, connections: bool = False, comments: bool = True, secrets: bool = False,
@@ -406,7 +420,7 @@ class Analysis:
 def analyze(
     captures: Path | Iterable[Path],
     *,
-    ports: Iterable[int] = (),
+    ports: int | Iterable[int] = (),
     definitions: Path | Iterable[Path] | None = None,
     filter: str | None = None,
     client: str | Iterable[str] = (),
@@ -414,8 +428,8 @@ def analyze(
     topic: str | Iterable[str] = (),
     broker: str | Iterable[str] = (),
     api: str | Iterable[str] = (),
-    start: str | None = None,
-    end: str | None = None,
+    start: Time | None = None,
+    end: Time | None = None,
     max_frame: int | None = None,
     keylog: Path | Iterable[Path] | None = None,
 ) -> Analysis:
@@ -433,7 +447,8 @@ def analyze(
     The other arguments select exchanges, as the options of the command line do. `filter`: an expression
     (docs/filters.md). `client`, `topic`: names with the wildcards * and ?; `connection`: its client as ADDRESS:PORT;
     `broker`: ADDRESS, ADDRESS:PORT or :PORT; `api`: names or keys; each one or several. `start`, `end`: `15:10:39`,
-    `2026-11-21 15:10:39`, `+10s`; an exchange that begins at `end` is left out. Times without a zone are local.
+    `2026-11-21 15:10:39`, `+10s`, seconds (1795236239.5) or ns since the epoch, or a time of pandas; an exchange that
+    begins at `end` is left out. Times without a zone are local.
 
     ValueError where definitions, a selection or a key log are wrong, with the place in a filter. FileNotFoundError
     where a file does not exist. On first use: OSError where a file cannot be opened, `UnreadableCaptureError` where
@@ -458,12 +473,28 @@ def analyze(
         topics=_several(topic),
         brokers=_several(broker),
         apis=_several(api),
-        start=None if start is None else read_moment(start),
-        end=None if end is None else read_moment(end),
+        start=None if start is None else moment_of(start),
+        end=None if end is None else moment_of(end),
         definitions=known,
     )
-    read = ReadOptions(tuple(ports), known, max_frame, key_log=key_log)
+    read = ReadOptions(_ports(ports), known, max_frame, key_log=key_log)
     return Analysis(captures, read, selection)
+
+
+def _read_packets(
+    files: Sequence[FileReport], wanted: list[tuple[int, int]], brokers: frozenset[str]
+) -> Mapping[int, Any]:  # fmt: skip
+    from .extract.sequences import read_sequences
+
+    return read_sequences(files, wanted, brokers)
+
+
+def _ports(ports: int | Iterable[int]) -> tuple[int, ...]:
+    found = (ports,) if isinstance(ports, (int, str)) else tuple(ports)
+    for port in found:
+        if not hasattr(port, "__index__") or not 0 < int(port) < 65536:
+            raise ValueError(f"{port!r} is not a port number")
+    return found
 
 
 def _several(values: str | Iterable[str]) -> tuple[str, ...]:

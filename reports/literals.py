@@ -9,6 +9,7 @@ import re
 import time
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 SECOND = 1_000_000_000
 
@@ -105,6 +106,7 @@ def read_moment(text: str, utc: bool = False) -> Moment:
     `15:10`, `15:10:39.5`     that time on the day of the first packet
     `2026-11-21 15:10:39.5`   ISO 8601, with a space or a T; a date alone is its midnight
     `1795236239.5`            seconds since the epoch; not `4.3`, which may be a release for another option
+    `1795236239500000000`     ns since the epoch, as tables have them
 
     A zone may follow: `Z`, `UTC`, `+01:00`, or the name of the local zone. Without one the time is local, or with
     `utc` UTC.
@@ -113,7 +115,7 @@ def read_moment(text: str, utc: bool = False) -> Moment:
     if plain.startswith("+"):
         return Moment(read_duration(plain[1:]), after_first=True, text=text)
     if re.fullmatch(r"\d{9,}(\.\d+)?", plain, re.ASCII):
-        return Moment(int(Decimal(plain) * SECOND), text=text)
+        return Moment(_since_epoch(Decimal(plain), text), text=text)
     try:
         return _read_clock(plain, text, utc)
     except (ValueError, OverflowError, OSError):
@@ -121,6 +123,32 @@ def read_moment(text: str, utc: bool = False) -> Moment:
             f"{text!r} is not a time (such as 15:10:39.5, 2026-11-21 15:10:39.5, 1795236239.5, or +10s after the first "
             "packet)"
         ) from None
+
+
+def moment_of(value: Any) -> Moment:
+    """The same of a text, a number (as its text), or a time of Python, pandas or numpy; the latter's are in UTC."""
+    if isinstance(value, str):
+        return read_moment(value)
+    if hasattr(value, "isoformat"):
+        return read_moment(value.isoformat())
+    if type(value).__name__ == "datetime64":
+        return read_moment(f"{value}Z")
+    if isinstance(value, float):
+        return read_moment(f"{Decimal(repr(float(value))):f}")
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        return read_moment(str(value.__index__()))
+    raise ValueError(f"{value!r} is not a time")
+
+
+#: Beyond these, numbers are neither seconds nor ns since the epoch of a time that packets have.
+_MOST_SECONDS, _LEAST_NS = 10**11, 10**17
+
+
+def _since_epoch(number: Decimal, text: str) -> int:
+    """Seconds or ns since the epoch as ns."""
+    if _MOST_SECONDS <= number < _LEAST_NS:
+        raise ValueError(f"{text!r} is not a time: it is neither seconds nor ns since the epoch")
+    return int(number * SECOND if number < _MOST_SECONDS else number)
 
 
 def _read_clock(plain: str, text: str, utc: bool) -> Moment:

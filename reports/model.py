@@ -7,6 +7,7 @@ out rows or columns.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -266,13 +267,25 @@ class ReportTable:
         return str(_renderer("html.notebook").table_html(self))
 
 
+class PageSource(NamedTuple):
+    """What a report's page has from elsewhere. `captures`: their names in commands. `read_packets`: reads the captures
+    once more for sequences of packets, by first and last packets and the addresses of brokers; None: it cannot."""
+
+    captures: tuple[str, ...] = ()
+    read_packets: Callable[[list[tuple[int, int]], frozenset[str]], Mapping[int, Any]] | None = None
+
+
+NO_SOURCE = PageSource()
+
+
 class Report(Mapping[str, ReportTable]):
     """A whole report: a mapping of its tables by name, the heading first and the ledger last.
 
-    `warnings`: sentences on what was lost, damaged or not decoded. `options`: as of `Context`, for commands.
+    `warnings`: sentences on what was lost, damaged or not decoded. `options`: as of `Context`, for commands. `source`:
+    for its page.
     """
 
-    __slots__ = ("curves", "heading", "ledger", "options", "tables", "warnings")
+    __slots__ = ("curves", "heading", "ledger", "options", "source", "tables", "warnings")
 
     def __init__(
         self,
@@ -282,7 +295,9 @@ class Report(Mapping[str, ReportTable]):
         warnings: tuple[str, ...],
         curves: Curves,
         options: tuple[tuple[str, str], ...] = (),
+        source: PageSource = NO_SOURCE,
     ) -> None:
+        self.source: Final = source
         self.heading: Final = heading
         self.options: Final = options
         self.tables: Final = tables
@@ -304,6 +319,15 @@ class Report(Mapping[str, ReportTable]):
             "report with report(sections=[...]); `kafkatap report --sections help` lists them"
         )
 
+    def page(self, path: str | os.PathLike[str], *, utc: bool = False, overwrite: bool = False) -> None:
+        """Write the page of `kafkatap report --html` (docs/page.md) with the tables of this report.
+
+        `utc`: show times in UTC instead of local time. `overwrite`: replace a page that kafkatap did not write.
+        ValueError or OSError if the file cannot be written, ImportError with what to install where matplotlib is
+        missing.
+        """
+        _renderer("html.report_page").write_page(self, os.fspath(path), utc, overwrite)
+
     @property
     def findings(self) -> ReportTable:
         """The findings that begin the report, with their numbers, times, packets and parties: the table `summary`."""
@@ -321,7 +345,7 @@ class Report(Mapping[str, ReportTable]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Report):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name != "source")
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -491,6 +491,9 @@ def _nodes(
     def at_ends(ends: Sequence[str]) -> Node:
         return ColumnAtom(NAMES[CLIENT_END], MatchedTexts(_broker_names(ends)))
 
+    for connection in connections:
+        if not is_end(connection):
+            raise ValueError(f"{connection!r} is not the address and port of a client, such as 10.0.0.7:40122")
     nodes: list[Node] = []
     if apis:
         nodes.append(ColumnAtom(NAMES["api"], Numbers("==", tuple(sorted(api_keys(apis))))))

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.literals import read_moment
+from kafkatap.reports.literals import moment_of
 
 from ..captures.storage import absolute
 from ..engine.read_options import ReadOptions
@@ -46,8 +46,8 @@ def read_captures(
     topic: str | Iterable[str] = (),
     broker: str | Iterable[str] = (),
     api: str | Iterable[str] = (),
-    start: str | None = None,
-    end: str | None = None,
+    start: str | float | None = None,
+    end: str | float | None = None,
     keylog: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
 ) -> Captures:
     """Captures whose tables are DataFrames.
@@ -69,8 +69,8 @@ def read_captures(
         known = open_definitions(definitions)
     selection = Selection.of(
         filter=filter, clients=_several(client), connections=_several(connection), topics=_several(topic),
-        brokers=_several(broker), apis=_several(api), start=None if start is None else read_moment(start),
-        end=None if end is None else read_moment(end), definitions=known,
+        brokers=_several(broker), apis=_several(api), start=None if start is None else moment_of(start),
+        end=None if end is None else moment_of(end), definitions=known,
     )  # fmt: skip
     key_log = None if keylog is None else read_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
     options = RunOptions(ReadOptions(tuple(ports), known, key_log=key_log), selection=selection)

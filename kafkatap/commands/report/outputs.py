@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import cache, partial
 
 from kafkatap.reports.model import Report
 
 from ...captures.capture_reader import FileReport
 from ...captures.pipes import is_pipe
 from ...complaints import complain
-from ...installation import install_command, own_version
-from ...output_file import check_file, check_folder, check_not_read, write_whole
+from ...installation import install_command
+from ...output_file import check_file, check_folder, check_not_read
 from ...replaceable import HTML
 from ..values import check_section_options, other_inputs
 
@@ -109,28 +109,14 @@ def as_printed(options: argparse.Namespace, report: Report) -> Report:
     return report.replace(tables=tuple(table for table in report.tables if table.name in printed))
 
 
-def _brokers(report: Report) -> frozenset[str]:
-    """The brokers of the report, by address and port."""
-    named, traffic = report.heading.named_rows()[0]["brokers"], report.curves.traffic
-    found = [*(named if isinstance(named, tuple) else ()), *(() if traffic is None else traffic.brokers)]
-    return frozenset(map(str, found))
-
-
 def write_page(options: argparse.Namespace, report: Report, files: Sequence[FileReport] = ()) -> None:
     """Write what --html names. `files`: reports on the captures, which are read once more for the packets that the page
     shows. OSError if it cannot be written."""
-    from kafkatap.reports.rendering.html.report_page import chart_figures, packets_shown, render_report
+    from kafkatap.reports.model import PageSource
 
     from ...extract.sequences import read_sequences
 
     can_read = not options.follow and not any(map(is_pipe, options.captures))
-    page = render_report(
-        report,
-        chart_figures(report, options.utc),
-        captures=options.captures,
-        utc=options.utc,
-        version=own_version(),
-        sequences=read_sequences(files, packets_shown(report), _brokers(report)) if can_read else {},
-    )
-    write_whole(options.html, page, options.overwrite)
+    source = PageSource(tuple(options.captures), partial(read_sequences, files) if can_read else None)
+    report.replace(source=source).page(options.html, utc=options.utc, overwrite=options.overwrite)
     complain(f"wrote {options.html}")

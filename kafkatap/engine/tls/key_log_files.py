@@ -84,7 +84,7 @@ def _check(path: str, may_be_empty: bool) -> None:
         if head.startswith(magic):
             raise ValueError(f"{path}: {advice}")
     lines = bytes(head[:count]).replace(b"\r", b"\n").split(b"\n")
-    if not any(line.lstrip().startswith(_LABELS) for line in lines) and len(lines) > 1:
+    if not any(line.lstrip().startswith(_LABELS) for line in lines) and not (may_be_empty and len(lines) == 1):
         raise ValueError(
             f"{path}: this is no key log: none of its first lines begins as in the format of SSLKEYLOGFILE, such as "
             "CLIENT_RANDOM"

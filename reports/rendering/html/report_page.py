@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
+
+from kafkatap.installation import install_command, own_version
+from kafkatap.output_file import check_file, write_whole
+from kafkatap.replaceable import HTML
 
 from ... import kinds, units
 from ...commands import with_captures, with_captures_in
@@ -86,6 +91,30 @@ def render_report(
         last=last if isinstance(last, int) else None,
         version=version,
     )
+
+
+def write_page(report: Report, path: str, utc: bool = False, overwrite: bool = False) -> None:
+    """Write the page of a report, with what its `source` has. Errors are those of `Report.page`."""
+    if find_spec("matplotlib") is None:
+        raise ImportError(f"a page needs matplotlib ({install_command('plots')})")
+    captures, read_packets = report.source
+    check_file("the page", path, HTML, captures, overwrite)
+    page = render_report(
+        report,
+        chart_figures(report, utc),
+        captures=captures,
+        utc=utc,
+        version=own_version(),
+        sequences={} if read_packets is None else read_packets(packets_shown(report), _brokers(report)),
+    )
+    write_whole(path, page, overwrite)
+
+
+def _brokers(report: Report) -> frozenset[str]:
+    """The brokers of the report, by address and port."""
+    named, traffic = report.heading.named_rows()[0]["brokers"], report.curves.traffic
+    found = [*(named if isinstance(named, tuple) else ()), *(() if traffic is None else traffic.brokers)]
+    return frozenset(map(str, found))
 
 
 def _title(captures: Sequence[str]) -> str:
