@@ -70,7 +70,7 @@ def numbered_table(chunk: Chunk) -> Any:
         "magic": masked(magic, "int8", ~has_magic),
         "codec": _codecs(batch["codec"], ~has_magic),
         "offset": masked(x["offset"], "int64", x["offset"] == b.UNKNOWN_NUMBER),
-        "offset_is_relative": masked(part["fetch"] == 0, "bool"),
+        "offset_is_relative": masked(_are_relative(chunk, part), "bool"),
         "timestamp": _times(x["timestamp"], magic),
         "timestamp_type": words(TIMESTAMP_TYPES, (attributes & b.LOG_APPEND_TIME) != 0, magic < 1),
         "key": _binary(chunk.arena, x["key_at"], x["key_length"]),
@@ -96,6 +96,12 @@ def numbered_table(chunk: Chunk) -> Any:
     for name in (_CLIENT, _TOPIC, _TOPIC_ID):
         schema = schema.set(schema.get_field_index(name), pa.field(name, pa.int32()))
     return pa.Table.from_arrays([columns[c.name] for c in RECORDS], schema=schema)
+
+
+def _are_relative(chunk: Chunk, parts: Array) -> Array:
+    """Whose offsets count from the first record of their batch. `parts`: of each record."""
+    produced: Array = parts["fetch"] == 0
+    return produced if chunk.are_final is None else produced & ~chunk.are_final
 
 
 def with_names(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str], strings: Sequence[bytes | None]) -> Any:

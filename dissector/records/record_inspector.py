@@ -49,7 +49,7 @@ Topic = tuple[bytes | None, bytes | None]
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Some records. The arrays are valid until the next chunk. `batches` are those of the records; `topics` are by the
-    numbers in `parts`."""
+    numbers in `parts`. `are_final`: which offsets of produced records are those that the broker gave; None: none."""
 
     arena: Array  # uint8
     parts: Array  # PART
@@ -57,6 +57,7 @@ class Chunk:
     records: Array  # RECORD
     headers: Array  # HEADER
     topics: list[Topic]
+    are_final: Array | None = None  # bool
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from ..engine.read_options import AS_USUAL, ReadOptions
 from ..engine.selection import EVERYTHING, Selection, Selector
 from ..run import Run, Watch
 from .node_names import NodeNames
-from .record_filter import Candidates
+from .record_filter import BaseOffsets, Candidates
 from .topic_names import topic_names
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +37,7 @@ class MessageIndex:
     `ids`: exchange * 2 + direction (int64). `outcomes`: those of their exchanges (uint8, OUTCOMES). `total`: how many
     messages are selected, without the limits `first` and `last`. `topic_names`: by topic id. `node_names`: by node id.
     `candidates`: of a selection that names records; all of them are selected. `always`: the numbers of those that match
-    with any records, or none.
+    with any records, or none. `base_offsets`: of Produce responses, if they were wanted.
     """
 
     ids: Array
@@ -48,6 +48,7 @@ class MessageIndex:
     run: Run
     candidates: Candidates | None = None
     always: Array | None = None
+    base_offsets: BaseOffsets | None = None
 
     def limited(self, first: int | None, last: int | None, wanted: Array | None = None) -> MessageIndex:
         """The same with this many messages from the beginning, or from the end. `wanted`: only these (bool)."""
@@ -146,17 +147,20 @@ def index_messages(
     first: int | None = None,
     last: int | None = None,
     watch: Watch | None = None,
+    base_offsets: BaseOffsets | None = None,
 ) -> MessageIndex:
     """Read the captures once; return the messages of selected exchanges.
 
     SASL tokens belong to no exchange: a selection that is only a time window selects them by their own time.
-    `directions`: 0 requests, 1 responses. `first`, `last`: keep this many from the beginning, or from the end.
+    `base_offsets`: gets those of Produce responses. `directions`: 0 requests, 1 responses. `first`, `last`: keep this
+    many from the beginning, or from the end.
     """
     collector = _MessageCollector()
     inspectors: list[Inspector] = [collector, *([nodes] if nodes is not None else [])]
     needed = selection.engine_options
     inspectors += needed.inspectors
-    engine = Engine(read, all_results=needed.all_results, inspectors=inspectors, apis=needed.apis)
+    all_results = needed.all_results or base_offsets is not None
+    engine = Engine(read, all_results=all_results, inspectors=inspectors, apis=needed.apis)
     run = Run(captures, engine) if watch is None else Run(captures, engine, watch)
     outcomes = _Outcomes()
     batches = outcomes.collected(run.batches())
@@ -167,6 +171,8 @@ def index_messages(
     for batch in selector.apply(batches) if selection else batches:
         if selection:
             selected.append(batch.exchanges["exchange"])
+        if base_offsets is not None:
+            base_offsets.add(batch, engine.strings)
         if selection.reads_records:
             tables = selector.record_tables(batch)
             of_records.append((batch.exchanges["exchange"], batch.exchanges["key"], tables))
@@ -184,6 +190,7 @@ def index_messages(
     order = ids[np.lexsort((ids, times))]
     node_names = {} if nodes is None else nodes.names
     index = MessageIndex(order, outcomes.of(order >> 1), len(order), topic_names(engine), node_names, run)
+    index = replace(index, base_offsets=base_offsets)
     if selection.reads_records:
         index = replace(index, candidates=Candidates.of(of_records), always=np.concatenate(always))
     return index.limited(first, last)

@@ -6,14 +6,19 @@ exchange that may match: with which verdicts on a record it does (`Condition.rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import KIND_PARTITION
+from kafkatap.dissector.exchanges import PRODUCE
 from kafkatap.dissector.records import batches as b
 from kafkatap.dissector.records.record_inspector import Chunk
+from kafkatap.reports.batch import Batch, rows_of
 from kafkatap.reports.expressions import Condition
 from kafkatap.reports.expressions.meaning import RecordAtom
 from kafkatap.reports.expressions.verdicts import MatchedBytes
@@ -74,6 +79,68 @@ class RecordFilter:
         places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         found: Array = np.where(known[places] == keys, self._candidates.tables[places], np.uint64(0))
         return found
+
+
+class BaseOffsets:
+    """The offsets that brokers gave the first records of produced batches, by exchange, topic and partition."""
+
+    def __init__(self) -> None:
+        self._added: list[tuple[Array, Array]] = []
+        self._hashes: dict[bytes, int] = {}
+
+    def add(self, batch: Batch, strings: Sequence[bytes | None]) -> None:
+        """Add those of a batch with all results. `strings`: of the engine."""
+        rows = batch.results[(batch.results["kind"] == KIND_PARTITION) & (batch.results["offset"] >= 0)]
+        owner = rows_of(batch.exchanges["exchange"], rows["exchange"])
+        produced = (owner >= 0) & (batch.exchanges["api_key"][owner] == PRODUCE)
+        rows, owner = rows[produced], owner[produced]
+        names = np.where(rows["topic"] >= 0, rows["topic"], rows["topic_id"])
+        distinct, inverse = np.unique(names, return_inverse=True)
+        hashes = np.array([self._hash(strings[number]) for number in distinct.tolist()], np.uint64)[inverse]
+        self._added.append((_places(batch.exchanges["key"][owner], hashes, rows["partition"]), rows["offset"]))
+
+    @cached_property
+    def _sorted(self) -> tuple[Array, Array]:
+        """Places, ascending, and their offsets."""
+        places = np.concatenate([np.zeros(0, np.uint64), *(places for places, _ in self._added)])
+        offsets = np.concatenate([np.zeros(0, np.int64), *(offsets for _, offsets in self._added)])
+        order = np.argsort(places)
+        return places[order], offsets[order]
+
+    def applied(self, chunk: Chunk) -> Chunk:
+        """The chunk with the offsets that brokers gave its produced records, as far as they were captured."""
+        places, offsets = self._sorted
+        if not len(places):
+            return chunk
+        records = chunk.records.copy()
+        batches = chunk.batches[records["batch"]]
+        parts = chunk.parts[batches["part"]]
+        topics = np.array(
+            [self._hash(name if name is not None else topic_id) for name, topic_id in chunk.topics], np.uint64
+        )
+        wanted = _places(parts["exchange"], topics[parts["topic"]], parts["partition"])
+        at = np.minimum(np.searchsorted(places, wanted), len(places) - 1)
+        # A response has one base offset for a partition: that of its only batch.
+        is_only = np.bincount(chunk.batches["part"], minlength=len(chunk.parts))[batches["part"]] == 1
+        final = (places[at] == wanted) & is_only & (batches["magic"] == 2) & (parts["fetch"] == 0)
+        final &= records["offset"] != b.UNKNOWN_NUMBER
+        records["offset"][final] += (offsets[at] - batches["base_offset"])[final]
+        return replace(chunk, records=records, are_final=final)
+
+    def _hash(self, name: bytes | None) -> int:
+        """A number of a topic's name or id."""
+        plain = name or b""
+        found = self._hashes.get(plain)
+        if found is None:
+            found = self._hashes[plain] = int.from_bytes(blake2b(plain, digest_size=8).digest())
+        return found
+
+
+def _places(keys: Array, topics: Array, partitions: Array) -> Array:
+    """Exchanges, topics (hashes) and partitions as one number each: uint64 (n,)."""
+    mixed = keys.astype(np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    found: Array = mixed ^ topics ^ (partitions.astype(np.int64).view(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
+    return found
 
 
 def exchange_keys(chunk: Chunk) -> Array:

@@ -23,7 +23,7 @@ from ..engine.read_options import AS_USUAL, ReadOptions
 from ..engine.selection import EVERYTHING, Selection
 from ..run import Follow, Run, Watch, never
 from .message_index import MessageIndex, are_among, exchange_times, index_messages, message_ids
-from .record_filter import RecordFilter, exchange_keys
+from .record_filter import BaseOffsets, RecordFilter, exchange_keys
 from .topic_names import TopicNames
 
 if TYPE_CHECKING:
@@ -126,12 +126,13 @@ class RecordReader:
     def chunks(self) -> Iterator[tuple[Chunk, Engine]]:
         """Yield the records, and the engine that they are from."""
         twice = self._twice
-        candidates = None
+        candidates = bases = None
         if twice:
+            bases = BaseOffsets() if self._selection.reads_records else None
             index = self._index or index_messages(
-                self.captures, self._read, selection=self._selection, watch=self._watch
+                self.captures, self._read, selection=self._selection, watch=self._watch, base_offsets=bases
             )
-            self._names, candidates = index.topic_names, index.candidates
+            self._names, candidates, bases = index.topic_names, index.candidates, index.base_offsets
             if self._selection:
                 self._ids = np.sort(index.ids)
             self.run = index.run
@@ -147,7 +148,7 @@ class RecordReader:
         for chunk in record_chunks(run, self.collector, engine.limits.names):
             picked = chunk if chosen is None else chosen.pick(chunk)
             if picked is not None:
-                yield picked, engine
+                yield picked if bases is None else bases.applied(picked), engine
         self.run = run
 
     def _are_selected(self, frames: Frames, numbers: Array) -> Array:
