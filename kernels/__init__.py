@@ -10,6 +10,7 @@ kept_objects  object code by digests, so that only changed kernels are compiled 
 calling       calls of compiled kernels
 build         the child process that compiles
 make_library  compiles and links the library, when the package is built
+linker        objects of kernels to a shared library
 kernel_digest what a kernel's object code depends on
 numba_bridge  the numba internals that `build` and the numba mode use
 readers       big-endian and little-endian reads

@@ -4,6 +4,7 @@ It is for wheels and for editable installations. A wheel gets `kafkatap/kernels/
 below `share` manual pages and completion scripts. A checkout that is installed as editable gets `kernels/compiled/`.
 Where no library can be made, the folder has the reason, the wheel is for any platform, and the package needs its extra
 `jit`. `pip -v` shows what happens. Objects are kept between builds (`kept_objects`), so that the second takes seconds.
+A checkout whose sources did not change since the last build keeps what that made; the compilers are not installed then.
 
 This module imports nothing of the package: what does, runs in a child process, over a folder of links that looks as the
 package does where it is installed.
@@ -39,6 +40,16 @@ made = make_programs.main()
 sys.argv[1:] += KERNEL_MODULES
 sys.exit(made or make_library.main())
 """
+#: Exits with 0 if what was made ahead is that of its sources. argv[1]: the folder `kafkatap/kernels`, of which it loads
+#: the modules that need no numpy.
+_IS_MADE = """\
+import os, sys, types
+package = sys.modules["kernels"] = types.ModuleType("kernels")
+package.__path__ = [sys.argv[1]]
+from kernels import library, source_list
+programs = os.path.join(library.FOLDER, "programs.txt")
+sys.exit(library.open_library() is None or not source_list.sources_fit(programs))
+"""
 #: Writes manual pages and completion scripts below the folder argv[1], for the version argv[2].
 _WRITE_SHELL_FILES = """\
 import sys
@@ -54,26 +65,36 @@ def _has_library() -> bool:
     return machine and PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]
 
 
+def _is_for_checkout() -> bool:
+    """Whether a checkout is installed as editable. hatchling asks for dependencies without saying for what; pip and
+    build name the question to the process that asks hatchling. Where nobody does, it is a wheel."""
+    return "get_requires_for_build_editable" in sys.argv
+
+
 class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
     """What hatchling calls before and after it builds a wheel."""
 
     def dependencies(self) -> list[str]:
-        """Return what writes manual pages and completion scripts, what compiles, and what links, where there is no
-        linker yet."""
+        """Return what compiles, and for a wheel what writes manual pages and completion scripts."""
         core = self.metadata.core
-        shell_files = ["argparse-manpage>=4.6", *(line for line in core.dependencies if line.startswith("shtab"))]
-        if not _has_library():
-            return shell_files
-        numpy = [line for line in core.dependencies if line.startswith("numpy")]
-        ziglang = [] if shutil.which("cc") else ["ziglang>=0.13"]
-        return [*core.optional_dependencies["jit"], *numpy, *ziglang, *shell_files]
+        needed = []
+        if not _is_for_checkout():
+            needed = ["argparse-manpage>=4.6", *(line for line in core.dependencies if line.startswith("shtab"))]
+        elif self._is_made():
+            return []
+        if _has_library():
+            needed += core.optional_dependencies["jit"]
+            needed += [line for line in core.dependencies if line.startswith("numpy")]
+        return needed
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the kernels: into the checkout (`version` "editable"), or for the wheel. Write the wheel's files for
         shells."""
         self._folder = Path(tempfile.mkdtemp(prefix="kafkatap-build-"))
-        self._link_package()
         is_editable = version == "editable"
+        if is_editable and self._is_made():
+            return
+        self._link_package()
         compiled = Path(self.root, COMPILED) if is_editable else self._folder / "compiled"
         self._make(compiled, is_editable)
         if is_editable:
@@ -90,6 +111,12 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was made for the wheel."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _is_made(self) -> bool:
+        """Whether the checkout has compiled kernels and programs of just these sources."""
+        command = [sys.executable, "-P", "-c", _IS_MADE, os.path.join(self.root, "kafkatap", "kernels")]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("KAFKATAP_")}
+        return subprocess.run(command, env=clean, capture_output=True, check=False).returncode == 0
 
     def _make(self, out: Path, is_editable: bool) -> None:
         """Fill the folder `out` with what is made ahead; print what happens."""

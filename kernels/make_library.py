@@ -1,18 +1,16 @@
 """Compile all kernels and link them to the library that `library` opens: `python -m kafkatap.kernels.make_library`.
 
-The hook of the package's build runs this, and `spark.pack` for a checkout that has none. It needs numba and a linker:
-`cc`, or else the package ziglang. No C source is compiled. All that the library needs of the system is memcpy and the
-like, of any version, so it loads with every C library of the machine.
+The hook of the package's build runs this, and `spark.pack` for a checkout that has none. It needs numba. No C source is
+compiled. All that the library needs of the system is memcpy and the like, of any version, so it loads with every C
+library of the machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,14 +19,13 @@ from pathlib import Path
 
 from . import kept_objects, library
 from .cache import NO_COMPILER, compile_into, trusted_root
+from .linker import LinkError, link
 from .source_list import PACKAGE, write_source_list
 
 #: The machines for which there are a library.
 MACHINES = ("x86_64",)
-_LINK = (
-    "-shared", "-nostdlib", "-s", "-Wl,--gc-sections", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack",
-    "-Wl,--build-id=none",
-)  # fmt: skip
+#: Sources of a library besides those of its kernels.
+_LINKED_BY = ("kernels/linker.py", "kernels/make_library.py")
 
 #: The function `library.CHECK`, for any processor of x86-64: whether CPUID has all bits of the level x86-64-v2.
 _CHECK = """
@@ -56,17 +53,6 @@ class NoLibraryError(Exception):
     """No library can be made here; says why."""
 
 
-def linker() -> list[str] | None:
-    """Return the command that links, or None if there is none."""
-    for name in (os.environ.get("CC", ""), "cc"):
-        found = shutil.which(name) if name else None
-        if found:
-            return [found]
-    if importlib.util.find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu"]
-    return None
-
-
 def _check_object() -> bytes:
     import llvmlite.binding as llvm
 
@@ -82,17 +68,6 @@ def _check_object() -> bytes:
     return code
 
 
-def _link(objects: Sequence[Path], out: Path, command: Sequence[str]) -> None:
-    """Link objects to a library. NoLibraryError if the linker cannot."""
-    done = subprocess.run(
-        [*command, *_LINK, "-o", str(out), *map(str, objects)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        raise NoLibraryError(f"{command[0]} could not link them: {said[-1]}")
-
-
 def make_library(out: Path, modules: Sequence[str], installed: bool) -> Iterator[str]:
     """Fill the folder `out` with a library of the kernels of some modules; yield lines of progress.
 
@@ -101,9 +76,6 @@ def make_library(out: Path, modules: Sequence[str], installed: bool) -> Iterator
     machine = platform.machine()
     if sys.platform != "linux" or machine not in MACHINES:
         raise NoLibraryError(f"they are not compiled ahead for {sys.platform} on {machine}")
-    command = linker()
-    if command is None:
-        raise NoLibraryError("there was no linker (cc, or the package ziglang) when they were to be compiled")
     root = trusted_root()
     objects = None if root is None else root / kept_objects.FOLDER
     with tempfile.TemporaryDirectory(prefix="kafkatap-kernels-") as folder:
@@ -115,15 +87,18 @@ def make_library(out: Path, modules: Sequence[str], installed: bool) -> Iterator
             if error.returncode == NO_COMPILER:
                 raise NoLibraryError("numba, which compiles them, was not installed when they were to be") from error
             raise
-        (made / "check.o").write_bytes(_check_object())
-        _link(sorted(made.glob("*.o")), made / library.LIBRARY, command)
-        yield f"linked the kernels with {' '.join(command)}"
+        objects_made = [path.read_bytes() for path in sorted(made.glob("*.o"))]
+        try:
+            linked = link([*objects_made, _check_object()])
+        except LinkError as error:
+            raise NoLibraryError(f"they could not be linked: {error}") from error
+        yield f"linked {len(objects_made)} kernels"
         index = json.loads((made / "index.json").read_text())
         out.mkdir(exist_ok=True)
         _replace(out, library.REASON, None)
-        _replace(out, library.LIBRARY, (made / library.LIBRARY).read_bytes())
+        _replace(out, library.LIBRARY, linked)
         _replace(out, library.DIGESTS, json.dumps(index["digests"], indent=1, sort_keys=True).encode())
-        sources = [os.path.join(PACKAGE, path) for path in index["sources"]]
+        sources = [os.path.join(PACKAGE, path) for path in (*index["sources"], *_LINKED_BY)]
         write_source_list(str(made / library.SOURCES), sources, installed=installed)
         _replace(out, library.SOURCES, (made / library.SOURCES).read_bytes())
 
