@@ -115,3 +115,15 @@ def test_a_report_imports_only_what_it_needs(samples: Path) -> None:
     assert "kafkatap.reports.build" in imported
     unwanted = {*HEAVY, *(name for names in NOT_FOR_REPORTS.values() for name in names)} - {"numpy", "zstandard"}
     assert imported & unwanted == set()
+
+
+def test_a_capture_of_tls_imports_no_cipher_without_a_key(samples: Path) -> None:
+    """Nor what reads certificates, which are encrypted in TLS 1.3."""
+    code = REPORT.replace("== 0", "== 1")  # nothing of it can be read
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(samples / "tls/libraries.pcap.zst")], capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+    imported = set(done.stdout.splitlines()[-1].split()[1:])
+    assert "kafkatap.engine.tls.session" in imported
+    assert not {"cryptography", "kafkatap.engine.tls.ciphers"} & imported

@@ -7,6 +7,8 @@ How the number is computed. The tag of AES-GCM is GHASH(A, C) xor E(J0), and GHA
 ciphertext is decrypted with AES-CTR under some nonce N, and the result encrypted under N. This gives the tag
 GHASH(A, C) xor E(N1), so the xor of both tags and E(N1) is E(J0). J0 is the nonce and a 1; the nonce xor the IV is
 the number.
+
+Importing this imports cryptography, which takes longer than a small report: others import it with the first key.
 """
 
 from __future__ import annotations
@@ -50,6 +52,10 @@ class RecordCipher(Protocol):
     at: int
     overhead: int
 
+    @property
+    def computes_numbers(self) -> bool:
+        """Whether `find` finds any number at once."""
+
     def open(self, record: memoryview, out: memoryview) -> int:
         """Decrypt the next record. Returns the length of application data, OTHER or FAILED."""
 
@@ -81,6 +87,7 @@ class AeadCipher13:
         "_around", "_decrypt_into", "_iv", "at", "has_padding", "kind", "length", "number", "overhead",
         "suite",
     )  # fmt: skip
+    computes_numbers = False
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
         self._decrypt_into = _aead(suite, keys.key).decrypt_into
@@ -129,6 +136,7 @@ class GcmCipher13(AeadCipher13):
     """TLS 1.3 with AES-GCM."""
 
     __slots__ = ("_key",)
+    computes_numbers = True
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
         super().__init__(suite, keys)
@@ -165,6 +173,7 @@ class ChaChaCipher12:
         "_decrypt_into", "_iv", "at", "kind", "length", "number", "overhead",
         "suite",
     )  # fmt: skip
+    computes_numbers = False
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
         self._decrypt_into = _aead(suite, keys.key).decrypt_into
@@ -206,6 +215,7 @@ class AeadCipher12:
         "_counted", "_decrypt_into", "_salt", "at", "kind", "length", "number", "overhead",
         "suite",
     )  # fmt: skip
+    computes_numbers = False
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
         self._decrypt_into = _aead(suite, keys.key).decrypt_into
@@ -259,6 +269,7 @@ class CbcCipher:
         "_decryptor", "_mac", "_mac_length", "_plain", "_scratch", "at", "kind", "length", "number",
         "overhead", "suite",
     )  # fmt: skip
+    computes_numbers = False
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
         self._decryptor = Cipher(algorithms.AES(keys.key), modes.CBC(bytes(16))).decryptor()

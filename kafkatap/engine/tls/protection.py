@@ -7,15 +7,17 @@ are unknown: then `recover` searches for the number, and tries the keys that com
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.tls_names import TLS_1_2, TLS_1_3
 
-from .ciphers import GcmCipher13, RecordCipher, make_cipher
 from .facts import Negotiated
 from .key_schedule import hash_length, key_block, next_generation, traffic_keys
 from .secrets import Secrets
 from .suites import FAILED, SUITES, Suite
+
+if TYPE_CHECKING:
+    from .ciphers import RecordCipher
 
 #: Stages of the keys of a direction in TLS 1.3.
 EARLY, HANDSHAKE, APPLICATION = range(3)
@@ -53,7 +55,7 @@ class Protection:
     def _open(self, cipher: RecordCipher, direction: int, record: memoryview, out: memoryview) -> int:
         """Open the next record, or a later one if records were lost."""
         found = cipher.open(record, out)
-        if found != FAILED or not (self.is_lost[direction] or isinstance(cipher, GcmCipher13)):
+        if found != FAILED or not (self.is_lost[direction] or cipher.computes_numbers):
             return found
         cost = len(record) + _TRIAL
         count = max(_FEW, min(self.forward[direction], self.budget // cost))
@@ -61,7 +63,7 @@ class Protection:
         if found != FAILED:
             self.budget = _BUDGET
             self.forward[direction] = FORWARD
-        elif not isinstance(cipher, GcmCipher13):
+        elif not cipher.computes_numbers:
             self.budget = max(0, self.budget - count * cost)
         return found
 
@@ -194,7 +196,11 @@ class Protection13(Protection):
     def _make(self, direction: int, stage: int, generation: int, suite: Suite) -> RecordCipher | None:
         """A cipher, if the key log has a secret of the right length."""
         secret = self._secret_after(direction, stage, generation, suite)
-        return make_cipher(TLS_1_3, suite, traffic_keys(suite, secret)) if secret else None
+        if not secret:
+            return None
+        from .ciphers import make_cipher  # imported late: see there
+
+        return make_cipher(TLS_1_3, suite, traffic_keys(suite, secret))
 
     def _keep_secret(self, direction: int) -> None:
         """Keep the secret after the key updates so far, so that a later one needs no more than the updates between."""
@@ -239,6 +245,8 @@ class Protection12(Protection):
         if handshake == self._prepared:
             return
         self._prepared = handshake
+        from .ciphers import make_cipher  # imported late: see there
+
         suite = SUITES[facts.suite]
         for by_server, keys in enumerate(key_block(suite, master, facts.client_random, facts.server_random)):
             self.pending[facts.client ^ by_server] = make_cipher(TLS_1_2, suite, keys, facts.encrypt_then_mac)

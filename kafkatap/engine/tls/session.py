@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.connection_words import (
     D_DECRYPTED,
@@ -24,7 +24,6 @@ from kafkatap.reports.connection_words import (
 from kafkatap.reports.tls_names import NO_ERRORS, TLS_1_2, TLS_1_3
 
 from .certificates import read_certificate
-from .ciphers import RecordCipher
 from .facts import TlsFacts
 from .handshake import (
     CERTIFICATE,
@@ -53,6 +52,9 @@ from .record_header import HANDSHAKE as HANDSHAKE_RECORD
 from .secrets import Secrets, TrafficSecret
 from .suites import FAILED, SUITES, SUITES_13, Suite
 from .trials import find_secret
+
+if TYPE_CHECKING:
+    from .ciphers import RecordCipher
 
 #: Session ids and tickets of a connection that are noted.
 _MOST_ISSUED = 8

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from kafkatap.reports.tls_names import TLS_1_3
 
-from .ciphers import RecordCipher, make_cipher
 from .key_schedule import hash_length, next_generation, traffic_keys
 from .protection import FORWARD_IN_MIDDLE
 from .secrets import TrafficSecret, Trials
 from .suites import FAILED, GCM, SUITES_13, Suite
+
+if TYPE_CHECKING:
+    from .ciphers import RecordCipher
+
+    Found = tuple[TrafficSecret, RecordCipher, int]
 
 #: Secrets that are tried for a connection.
 MOST_CANDIDATES = 4_096
@@ -23,9 +28,6 @@ MOST_CANDIDATES = 4_096
 _UPDATES = 2
 #: What trials of numbers may cost for a connection, in bytes that are decrypted. One costs at least _LEAST.
 _COST, _LEAST = 256 << 20, 1_024
-
-
-Found = tuple[TrafficSecret, RecordCipher, int]
 
 
 def find_secret(record: memoryview, candidates: Iterable[TrafficSecret], trials: Trials) -> Found | None:
@@ -73,6 +75,8 @@ def _tried(record: memoryview, candidates: list[TrafficSecret], out: memoryview,
 def _find(
     record: memoryview, candidate: TrafficSecret, suite: Suite, generation: int, out: memoryview, count: int
 ) -> RecordCipher | None:
+    from .ciphers import make_cipher  # imported late: see there
+
     keys = traffic_keys(suite, next_generation(suite, candidate.secret, generation))
     cipher = make_cipher(TLS_1_3, suite, keys)
     if cipher.find(record, out, count) == FAILED:
