@@ -417,7 +417,7 @@ COLUMNS = (
     ColumnSpec("proxy_port", NUMBER, "i4", _ORIENTED, "its port", -1),
     ColumnSpec(
         "twin_of", NUMBER, "i8", LATEST,
-        "key of the connection that this one is once more, at an address nearer to the broker: behind NAT or a proxy; "
+        "key of the connection that carries the same messages at an address nearer to the broker: behind NAT or a proxy; "
         "null: none is known", 0,
     ),
     ColumnSpec(
