@@ -74,6 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         discard_output()
         return DONE
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pyarrow":
+            from .installation import without_arrow
+
+            print(f"kafkatap: {without_arrow('this needs')}", file=sys.stderr)
+            return WRONG
         from .kernels.library import KernelsMissingError
 
         if not isinstance(error, KernelsMissingError):

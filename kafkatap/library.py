@@ -105,6 +105,7 @@ class Analysis:
 
     @cached_property
     def connections(self) -> pa.Table:
+        _need_arrow()
         from kafkatap.reports.tables import connections_table
         from kafkatap.reports.twins import note_twins
 
@@ -113,18 +114,21 @@ class Analysis:
 
     @cached_property
     def files(self) -> pa.Table:
+        _need_arrow()
         from kafkatap.reports.tables import files_table
 
         return files_table(self.context)
 
     @cached_property
     def ledger(self) -> pa.Table:
+        _need_arrow()
         from kafkatap.reports.tables import ledger_table
 
         return ledger_table(self.context)
 
     @cached_property
     def records(self) -> pa.Table:
+        _need_arrow()
         import pyarrow as pa
 
         from kafkatap.dissector.programs.loading import load_programs
@@ -152,11 +156,14 @@ class Analysis:
 
         Files are read twice, so that topic ids have names. In a pipe an id has a name only if it came before.
         """
+        _need_arrow()
+        from kafkatap.reports.record_table import records_table
+
         from .selected_messages.selected_records import RecordReader, RecordSelection
 
         self._read_once()
         reader = RecordReader(self.captures, self._reading, RecordSelection(self.selection))
-        yield from reader.tables()
+        yield from map(records_table, reader.rows())
         self._check(reader.run)
 
     def messages(self, *, body: bool = True, records: bool = False, secrets: bool = False) -> Iterator[dict[str, Any]]:
@@ -339,6 +346,7 @@ class Analysis:
         `logs`: one file or several of `kafka.request.logger` at DEBUG, also .gz and .zst, and globs. OSError if one
         cannot be opened, ValueError if none is a request log.
         """
+        _need_arrow()
         from .request_log.joined_table import joined_table
 
         log_join = self._log_join(logs)
@@ -368,6 +376,7 @@ class Analysis:
 
     @cached_property
     def _decoded(self) -> tuple[pa.Table, pa.Table]:
+        _need_arrow()
         rows, context = self._whole
         self.__dict__.setdefault("context", context)  # so that no other table reads the captures again
         return rows.exchanges_table(context), rows.results_table(context)
@@ -415,6 +424,14 @@ class Analysis:
             raise UnreadableCaptureError("; ".join(f"{f.path}: {f.damage}" for f in unreadable))
         if self._has_pipes:  # what comes from them cannot be read again for it
             self.__dict__.setdefault("context", run.context())
+
+
+def _need_arrow() -> None:
+    """ImportError with what to install where pyarrow is missing, before captures are read for a table."""
+    from .installation import has_arrow, without_arrow
+
+    if not has_arrow():
+        raise ImportError(without_arrow("tables need"))
 
 
 def analyze(

@@ -26,6 +26,7 @@ tables          the Arrow tables of the library: exchanges, results, connections
 table_columns   the columns of tables that are not made of rows of one dtype
 row_columns     columns of rows as Arrow arrays
 name_table      numbers for the strings and addresses of several processes
+record_rows     records as Python values, and as columns of numbers
 record_table    the Arrow table of records
 
 A new section is a module in sections/ and a line in build.py. A new output format is a module in rendering/.

@@ -217,10 +217,16 @@ class ReportTable:
         return ReportTable(**{name: getattr(self, name) for name in self.__slots__} | changes)
 
     def to_arrow(self) -> pa.Table:
-        """The table for Arrow, with one column for each of its columns (`Column.arrow_type`)."""
+        """The table for Arrow, with one column for each of its columns (`Column.arrow_type`). ImportError with what to
+        install where pyarrow is missing."""
         import json
 
-        import pyarrow as pa
+        try:
+            import pyarrow as pa
+        except ImportError as error:
+            from kafkatap.installation import without_arrow
+
+            raise ImportError(without_arrow("tables of Arrow need")) from error
 
         made = []
         for place, column in enumerate(self.columns):

@@ -11,34 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.records import batches as b
-from kafkatap.dissector.records.codecs import CODECS
 from kafkatap.dissector.records.record_inspector import Chunk, Topic
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from .batch import Array, uuid_text
+from .record_rows import Numbers, RecordRows, parts_of, record_columns, topic_text
 from .row_columns import words
-from .table_columns import RECORDS, TIME_MS
+from .table_columns import RECORDS
 from .tables import arrow_schema, arrow_type, masked
-
-DIRECTIONS = ("produce", "fetch")
-TIMESTAMP_TYPES = ("create", "log_append")
-#: Control records by type (KIP-98, KIP-630, KIP-853, KIP-996).
-CONTROL_TYPES = (
-    "abort", "commit", "leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters",
-)  # fmt: skip
-#: Milliseconds of the years 1 to 9999.
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 _TOPIC = "topic"
 _TOPIC_ID = "topic_id"
 _CLIENT = "client_id"
 
 
-def records_table(chunk: Chunk, names: Mapping[bytes, str], strings: Sequence[bytes | None]) -> Any:
-    """The table `records` of a chunk. `names`: topic names by id. `strings`: the strings of the engine."""
-    return with_names(numbered_table(chunk), chunk.topics, names, strings)
+def records_table(rows: RecordRows) -> Any:
+    """The table `records` of some records."""
+    return with_names(numbered_table(rows.chunk), rows.chunk.topics, rows.names, rows.strings)
 
 
 def empty_table() -> Any:
@@ -50,58 +40,21 @@ def numbered_table(chunk: Chunk) -> Any:
     """The same with numbers (int32) in `topic`, `topic_id` (both the number of the topic) and `client_id`."""
     import pyarrow as pa
 
-    x = chunk.records
-    batch = chunk.batches[x["batch"]]
-    part = chunk.parts[batch["part"]]
-    attributes, magic = batch["attributes"], batch["magic"]
-    has_magic = magic >= 0
-    control = (attributes & b.CONTROL) != 0
-    crc_state = np.minimum(batch["crc_state"], x["crc_state"])  # a wrong one counts, then a right one
+    x, part = chunk.records, parts_of(chunk)
     columns = {
-        "exchange": masked(part["exchange"], "int64"),
-        "direction": words(DIRECTIONS, part["fetch"]),
-        "message_first": masked(part["message_first"], "timestamp[ns, UTC]", part["message_first"] == r.NO_TIME),
-        "packet": masked(part["packet"], "int64"),
         _CLIENT: arrow_numbers(part["client_id"], pa.int32()),
         _TOPIC: arrow_numbers(part["topic"], pa.int32()),
         _TOPIC_ID: arrow_numbers(part["topic"], pa.int32()),
-        "partition": masked(part["partition"], "int32", part["partition"] == r.NO_INT32),
-        "batch": masked(batch["number"], "int32"),
-        "magic": masked(magic, "int8", ~has_magic),
-        "codec": _codecs(batch["codec"], ~has_magic),
-        "offset": masked(x["offset"], "int64", x["offset"] == b.UNKNOWN_NUMBER),
-        "offset_is_relative": masked(_are_relative(chunk, part), "bool"),
-        "timestamp": _times(x["timestamp"], magic),
-        "timestamp_type": words(TIMESTAMP_TYPES, (attributes & b.LOG_APPEND_TIME) != 0, magic < 1),
         "key": _binary(chunk.arena, x["key_at"], x["key_length"]),
         "value": _binary(chunk.arena, x["value_at"], x["value_length"]),
         "headers": _headers(chunk),
-        "is_control": masked(control, "bool"),
-        "control_type": _control_types(x["control"], control),
-        "is_aborted": masked(batch["is_aborted"] == 1, "bool", batch["is_aborted"] < 0),
-        "is_before_fetch_offset": masked(
-            x["offset"] < part["fetch_offset"],
-            "bool",
-            (part["fetch_offset"] == b.UNKNOWN_NUMBER) | (x["offset"] == b.UNKNOWN_NUMBER),
-        ),
-        "is_transactional": masked((attributes & b.TRANSACTIONAL) != 0, "bool"),
-        "producer_id": masked(batch["producer_id"], "int64", batch["producer_id"] < 0),
-        "producer_epoch": masked(batch["producer_epoch"], "int16", batch["producer_epoch"] < 0),
-        "sequence": masked(x["sequence"], "int32", x["sequence"] < 0),
-        "partition_leader_epoch": masked(batch["leader_epoch"], "int32", batch["leader_epoch"] < 0),
-        "crc_ok": masked(crc_state == b.CRC_RIGHT, "bool", crc_state == b.CRC_UNCHECKED),
-        "status": words(b.RECORD_STATUSES, x["status"]),
     }
+    plain = record_columns(chunk)
+    columns |= {c.name: _column(plain[c.name], c.type) for c in RECORDS if c.name in plain}
     schema = arrow_schema(RECORDS)
     for name in (_CLIENT, _TOPIC, _TOPIC_ID):
         schema = schema.set(schema.get_field_index(name), pa.field(name, pa.int32()))
     return pa.Table.from_arrays([columns[c.name] for c in RECORDS], schema=schema)
-
-
-def _are_relative(chunk: Chunk, parts: Array) -> Array:
-    """Whose offsets count from the first record of their batch. `parts`: of each record."""
-    produced: Array = parts["fetch"] == 0
-    return produced if chunk.are_final is None else produced & ~chunk.are_final
 
 
 def with_names(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str], strings: Sequence[bytes | None]) -> Any:
@@ -123,12 +76,11 @@ def with_names(table: Any, topics: Sequence[Topic], names: Mapping[bytes, str], 
     return pa.Table.from_arrays(columns, schema=pa.schema(wanted))
 
 
-def topic_text(topic: Topic, names: Mapping[bytes, str]) -> str | None:
-    """The name of a topic, or its id in Kafka's 22-character form if the name is unknown."""
-    name, topic_id = topic
-    if name is not None:
-        return name.decode("utf-8", "replace")
-    return None if topic_id is None else names.get(topic_id) or uuid_text(topic_id)
+def _column(column: Numbers, kind: str) -> Any:
+    if column.words is None:
+        return masked(column.numbers, kind, column.missing)
+    distinct, inverse = np.unique(column.numbers, return_inverse=True)
+    return words(column.values(distinct), inverse, column.missing)
 
 
 def _renumbered(index: Any) -> tuple[Any, list[int]]:
@@ -148,22 +100,6 @@ def _taken(values: Any, index: Any) -> Any:
     import pyarrow as pa
 
     return pa.chunked_array([values.take(chunk) for chunk in index.chunks], values.type)
-
-
-def _times(values: Array, magic: Array) -> Any:
-    missing = (magic < 1) | (values < _FIRST_MS) | (values > _LAST_MS) | (values == -1)
-    return masked(values, TIME_MS, missing)
-
-
-def _codecs(codecs: Array, missing: Array) -> Any:
-    return words((*CODECS, "5", "6", "7"), codecs, missing)
-
-
-def _control_types(types: Array, control: Array) -> Any:
-    """The names of control record types, or their number if they have no name."""
-    distinct, inverse = np.unique(types, return_inverse=True)
-    names = [CONTROL_TYPES[t] if 0 <= t < len(CONTROL_TYPES) else str(t) for t in distinct.tolist()]
-    return words(names, inverse, ~control | (types < 0))
 
 
 def _gathered(arena: Array, at: Array, length: Array) -> tuple[Array, Array]:

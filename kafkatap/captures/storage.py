@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+from ..installation import without_arrow
 from .pipes import is_pipe
 
 #: Files of a folder with these suffixes are no captures.
@@ -195,7 +196,10 @@ def _is_capture(name: str) -> bool:
 @cache
 def _system(scheme: str, host: str, options: str) -> tuple[Any, str]:
     """A pyarrow file system, and the prefix of its paths. Each process keeps one per store, with its connections."""
-    from pyarrow import fs
+    try:
+        from pyarrow import fs
+    except ModuleNotFoundError:
+        raise OSError(f"{scheme}://{host}: {without_arrow('stores need')}") from None
 
     uri = f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{host}/{options}"
     try:

@@ -1,4 +1,4 @@
-"""`RecordReader`: the selected records of captures as tables.
+"""`RecordReader`: the selected records of captures.
 
 A topic's name may come after its records, and a selection needs finished exchanges. So files are read twice, the first
 time by `index_messages`. Pipes are read once.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.records.codecs import Bounds
 from kafkatap.dissector.records.record_inspector import Chunk, RecordCollector, Tally, Topic
+from kafkatap.reports.record_rows import RecordRows, topic_text
 
 from ..captures.pipes import is_pipe
 from ..engine.engine import Engine
@@ -25,10 +26,6 @@ from ..run import Follow, Run, Watch, never
 from .message_index import MessageIndex, are_among, exchange_times, index_messages, message_ids
 from .record_filter import BaseOffsets, RecordFilter, exchange_keys
 from .topic_names import TopicNames
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 Array = np.ndarray[Any, Any]
 
@@ -71,9 +68,9 @@ def is_for_one_pass(selection: Selection) -> bool:
 
 
 class RecordReader:
-    """Reads the records of captures. Call `tables()` once; afterwards `run` and `tally` describe what was read.
+    """Reads the records of captures. Call `rows()` once; afterwards `run` and `tally` describe what was read.
 
-    For captures that are read twice, `run` covers all of them even if the caller stops before the last table.
+    For captures that are read twice, `run` covers all of them even if the caller stops before the last record.
     `follow`: the captures may still grow. ValueError for an expression on these or on pipes that names more than
     records: these are gone before their exchanges are finished. `index`: of the first pass, if that is done.
     """
@@ -116,12 +113,10 @@ class RecordReader:
     def tally(self) -> Tally:
         return self.collector.tally
 
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield the table `records` in parts of at most `dissector.records.RECORDS` rows."""
-        from kafkatap.reports.record_table import records_table
-
+    def rows(self) -> Iterator[RecordRows]:
+        """Yield the records in parts of at most `dissector.records.RECORDS`. A part is valid until the next one."""
         for chunk, engine in self.chunks():
-            yield records_table(chunk, self._names, engine.strings)
+            yield RecordRows(chunk, self._names, engine.strings)
 
     def chunks(self) -> Iterator[tuple[Chunk, Engine]]:
         """Yield the records, and the engine that they are from."""
@@ -167,8 +162,6 @@ class RecordReader:
     def _is_topic_selected(self, topic: Topic) -> bool:
         if self._topic is None:
             return True
-        from kafkatap.reports.record_table import topic_text
-
         return self._topic(topic_text(topic, self._names) or "")
 
 

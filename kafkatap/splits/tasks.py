@@ -248,12 +248,13 @@ class _SpilledRecords:
     def __init__(self, file: Any, collector: RecordCollector, run: SplitRun) -> None:
         import pyarrow as pa
 
+        from kafkatap.reports.record_rows import RecordRows
         from kafkatap.reports.record_table import records_table
 
         self._file = file
         self._collector = collector
         self._run = run
-        self._make = records_table
+        self._rows, self._make = RecordRows, records_table
         self._ipc = pa.ipc
         self._writer: Any = None
         self._exchanges: list[Array] = []
@@ -264,7 +265,7 @@ class _SpilledRecords:
         if not self._names:
             self._names = {key: name.decode("utf-8", "replace") for key, name in self._run.topic_names.items()}
         for chunk in self._collector.chunks():
-            table = self._make(chunk, self._names, self._run.engine.strings)
+            table = self._make(self._rows(chunk, self._names, self._run.engine.strings))
             if self._writer is None:
                 self._writer = self._ipc.new_stream(self._file, table.schema)
             self._writer.write_table(table)

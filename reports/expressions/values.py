@@ -11,12 +11,13 @@ from decimal import Decimal
 from kafkatap.dissector.kafka.error_codes import code_of, error_codes
 from kafkatap.dissector.layouts.catalog import api_names, key_of
 from kafkatap.dissector.layouts.plain_names import plain_name
+from kafkatap.installation import has_arrow, without_arrow
 
 from ..literals import DURATIONS, SIZES, Moment, exact, read_moment, read_number
 from .expression_error import ExpressionError, suggestion
 from .names import Name
 from .tree import Literal
-from .verdicts import matching
+from .verdicts import matching, plain
 
 #: The maximum length of a regular expression.
 LONGEST_PATTERN = 1_000
@@ -107,6 +108,8 @@ def pattern_of(literal: Literal, text: str) -> str:
     if (short := re.search(r"\{,\d+\}", literal.source)) is not None:  # RE2 reads it as a text
         raise ExpressionError(f"write {{0{short[0][1:]} for {short[0]}", text, literal.at, literal.end)
     pattern = re.sub(_PYTHON_ONLY, _of_re2, literal.source, flags=re.DOTALL)
+    if plain(pattern) is None and not has_arrow():
+        raise ExpressionError(without_arrow("such a regular expression needs"), text, literal.at, literal.end)
     try:
         matching(pattern, ("",))
     except ValueError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -108,16 +110,51 @@ class MatchedBytes:
 
 def matching(pattern: str, texts: Sequence[str] | Sequence[bytes]) -> Array:
     """In which texts, or bytes as UTF-8, a regular expression of RE2 matches: bool (n,). ValueError if it is wrong. The
-    time is linear in the lengths of the texts, whatever the pattern is."""
-    import pyarrow as pa  # imported late: most expressions have no pattern
+    time is linear in the lengths of the texts, whatever the pattern is. ModuleNotFoundError without pyarrow, unless it
+    is `plain`."""
+    found: Array
+    are_bytes = len(texts) > 0 and isinstance(texts[0], bytes)
+    if (own := plain(pattern, are_bytes)) is not None:
+        found = np.array([own.search(text) is not None for text in texts], bool)
+        return found
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    are_bytes = len(texts) > 0 and isinstance(texts[0], bytes)
     array = pa.array(texts, pa.large_binary() if are_bytes else pa.large_string())
     if are_bytes:
         array = array.view(pa.large_string())  # RE2 does not stumble over what is not UTF-8
-    found: Array = pc.match_substring_regex(array, pattern).to_numpy(zero_copy_only=False)
+    found = pc.match_substring_regex(array, pattern).to_numpy(zero_copy_only=False)
     return found
+
+
+#: Characters, classes of letters and digits, and alternatives of these, each of which may be fixed to the start or end.
+#: One repetition, where the start is fixed: other ones take time beyond that of the text's length.
+_CHARACTER = r"(?:[^\\.^$|?*+()\[\]{}]|\\[!-/:-@\[-\^`{-~]|\.|\[(?:[a-zA-Z0-9]-[a-zA-Z0-9]|[\w.:/ ])+\])"
+_ALTERNATIVE = rf"(?:\^{_CHARACTER}*(?:{_CHARACTER}[*+?])?{_CHARACTER}*|{_CHARACTER}*)\$?"
+_PLAIN = re.compile(rf"{_ALTERNATIVE}(?:\|{_ALTERNATIVE})*", re.ASCII)
+#: Longer ones are rare, and to look at them costs more than it saves.
+_LONGEST_PLAIN = 100
+
+
+#: A character of UTF-8 besides a line end, as RE2 reads it.
+_ANY = r"(?:[\x00-\x09\x0b-\x7f]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})"
+
+
+@lru_cache(256)
+def plain(pattern: str, of_bytes: bool = False) -> re.Pattern[Any] | None:
+    """An expression of RE2 as one of Python, if it means the same there and takes linear time; or else None."""
+    if len(pattern) > _LONGEST_PLAIN or _PLAIN.fullmatch(pattern) is None:
+        return None
+
+    def translated(found: re.Match[str]) -> str:
+        if found[0] == "$":
+            return r"\Z"  # in Python, $ also matches before a line end at the end
+        if not of_bytes or found[0][0] in "\\[":
+            return found[0]
+        return _ANY if found[0] == "." else f"(?:{found[0].encode().decode('latin-1')})"
+
+    made = re.sub(r"\\.|\[[^\]]*\]|[$.]|[^\x00-\x7f]", translated, pattern, flags=re.DOTALL)
+    return re.compile(made.encode("latin-1") if of_bytes else made)
 
 
 @dataclass(frozen=True, slots=True)

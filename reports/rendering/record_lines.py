@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..record_rows import RecordRows
 from ..table_columns import RECORDS
 from ..units import clock, iso, safe
 from .table_files import text_cell
@@ -115,36 +115,10 @@ def _is_plain(text: str) -> bool:
     return not any((c < " " and c not in "\t\n\r") or "\x7f" <= c < "\xa0" for c in text)
 
 
-def _texts(column: Any, text: Callable[[Any], str]) -> list[str]:
-    """The text of each value of a column, which is made once for each distinct value. Times come as int64 ns."""
-    import pyarrow as pa
-
-    encoded = column.combine_chunks()
-    if pa.types.is_timestamp(encoded.type):
-        in_ms = encoded.type.unit == "ms"
-        encoded = encoded.cast(pa.int64()).dictionary_encode()
-        values = [1_000_000 * value if in_ms else value for value in encoded.dictionary.to_pylist()]
-    else:
-        encoded = encoded.dictionary_encode()
-        values = encoded.dictionary.to_pylist()
-    texts = [text(value) for value in ([*values, None] if encoded.null_count else values)]
-    return [texts[place] for place in encoded.indices.fill_null(len(values)).to_pylist()]
-
-
-def _headers(column: Any) -> Iterator[list[tuple[str, bytes | None]]]:
-    """The headers of each record."""
-    array = column.combine_chunks()
-    starts = array.offsets.to_pylist()
-    if starts[0] == starts[-1]:
-        return ([] for _ in range(len(array)))
-    pairs = list(zip(*(array.values.field(place).to_pylist() for place in range(2)), strict=True))
-    return (pairs[start:end] for start, end in itertools.pairwise(starts))
-
-
 # ---------------------------------------------------------------- JSON
 
 
-def json_lines(table: Any, rendering: Rendering) -> Iterator[str]:
+def json_lines(rows: RecordRows, rendering: Rendering) -> Iterator[str]:
     """Each record as a JSON object (docs/records.schema.json) in ASCII, without a line end."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -162,9 +136,9 @@ def json_lines(table: Any, rendering: Rendering) -> Iterator[str]:
 
     def contents() -> Iterator[str]:
         """The members `key`, `value` and `headers`."""
-        keys = _texts(table["key"], data_or_nothing)
-        values = map(data_or_nothing, table["value"].to_pylist())
-        for key, value, headers in zip(keys, values, _headers(table["headers"]), strict=True):
+        keys = rows.texts("key", data_or_nothing)
+        values = map(data_or_nothing, rows.values("value"))
+        for key, value, headers in zip(keys, values, rows.headers(), strict=True):
             found = [(encode(name), data_or_nothing(content)) for name, content in headers]
             if key and value and all(content for _, content in found):
                 shown = ",".join([f'{{"key":{name},"value":{content}}}' for name, content in found])
@@ -176,12 +150,12 @@ def json_lines(table: Any, rendering: Rendering) -> Iterator[str]:
     forms = {"exchange": '"{}"'.format, "message_first": _iso, "timestamp": _iso}
     columns: list[Iterable[str]] = []
     members = []
-    for name in table.column_names:
+    for name in (column.name for column in RECORDS):
         if name == "key":
             columns.append(contents())
             members.append("%s")
         elif name not in ("value", "headers"):
-            columns.append(_texts(table[name], forms.get(name, encode)))
+            columns.append(rows.texts(name, forms.get(name, encode)))
             members.append(f'"{name}":%s')
     return map(f"{{{','.join(members)}}}".__mod__, zip(*columns, strict=True))
 
@@ -198,12 +172,12 @@ def csv_header() -> str:
     return ",".join(f"{column.name},{column.name}_form" if column.name in _DATA else column.name for column in RECORDS)
 
 
-def csv_lines(table: Any, rendering: Rendering) -> Iterator[str]:
+def csv_lines(rows: RecordRows, rendering: Rendering) -> Iterator[str]:
     """Each record as a line of CSV (RFC 4180) without its end. Keys, values and headers are as in `json_lines`; what is
     JSON there is JSON text. A null has an empty form."""
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="")
-    for row in map(json.loads, json_lines(table, rendering)):
+    for row in map(json.loads, json_lines(rows, rendering)):
         cells: list[Any] = []
         for name, value in row.items():
             if name in _DATA:
@@ -229,10 +203,10 @@ def _csv_cell(value: Any) -> str:
 # ---------------------------------------------------------------- text
 
 
-def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
+def text_lines(rows: RecordRows, rendering: Rendering, utc: bool) -> Iterator[str]:
     """Each record as a line of text, with texts from the wire escaped."""
     forms = _text_forms(utc) | {"key": lambda key: "" if key is None else f"key={_shown(key, rendering)}  "}
-    texts = [_texts(table[name], form) for name, form in forms.items()]
+    texts = [rows.texts(name, form) for name, form in forms.items()]
     names = (
         "value",
         "is_control",
@@ -244,9 +218,9 @@ def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
         "batch",
         "magic",
     )
-    plain = [table[name].to_pylist() for name in names]
+    plain = [rows.values(name) for name in names]
     for packet, when, direction, client, topic, partition, relative, offset, time, key, headers, *content, magic in zip(
-        *texts, _headers(table["headers"]), *plain, strict=True
+        *texts, rows.headers(), *plain, strict=True
     ):
         where = f"{relative}{offset}" if offset else "?"
         is_message = bool(offset) and magic in (0, 1)

@@ -11,6 +11,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ from kafkatap.reports.expressions import Condition, ExpressionError, parse_expre
 from kafkatap.reports.expressions.meaning import atoms_of
 from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
 from kafkatap.reports.expressions.values import LONGEST_PATTERN
-from kafkatap.reports.expressions.verdicts import MatchedTexts
+from kafkatap.reports.expressions.verdicts import MatchedTexts, matching, plain
 from kafkatap.reports.tables import EXCHANGES, RESULTS
 from kafkatap.run import Run
 from tests.support.sweeps import examples
@@ -510,3 +512,57 @@ def test_batches_are_judged_as_single_rows_are(sample_rows: Any, sample_run: Any
 def test_errors_are_named_as_the_table_says() -> None:
     for name, code in ERROR_CODES.items():
         assert parse_expression(f"error == {name}").root == parse_expression(f"error == {code}").root
+
+
+_PIECES = (
+    "a",
+    "b",
+    "-",
+    "0",
+    r"\.",
+    r"\$",
+    ".",
+    "[a-c]",
+    "[0-9_]",
+    "^",
+    "$",
+    "|",
+    "*",
+    "+",
+    "?",
+    "é",
+    "\n",
+    "a+",
+    "^a",
+)
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=8), st.lists(st.text("ab-0.$cé\n", max_size=6), max_size=5))
+def test_patterns_that_python_matches_match_as_re2_does(pieces: list[str], texts: list[str]) -> None:
+    pattern = "".join(pieces)
+    if plain(pattern) is not None:
+        found = pc.match_substring_regex(pa.array(texts, pa.string()), pattern).to_pylist()
+        assert matching(pattern, texts).tolist() == found
+
+
+_WRONG = (b"\xff", b"\xc3", b"\x80", b"\xe2\x82", b"\xf5\x80\x80\x80", b"\xc0\x80")
+_BYTES = (*(text.encode() for text in "ab-0.$c\né€😀"), *_WRONG)
+
+
+@given(
+    st.lists(st.sampled_from(_PIECES), max_size=8), st.lists(st.lists(st.sampled_from(_BYTES), max_size=6), max_size=5)
+)
+def test_patterns_of_bytes_too(pieces: list[str], values: list[list[bytes]]) -> None:
+    pattern, joined = "".join(pieces), [b"".join(value) for value in values]
+    if plain(pattern) is not None:
+        texts = pa.array(joined, pa.large_binary()).view(pa.large_string())
+        assert matching(pattern, joined).tolist() == pc.match_substring_regex(texts, pattern).to_pylist()
+
+
+@pytest.mark.parametrize(("pattern", "is_plain"), [
+    ("^orders", True), ("orders|^pay.*$", True), (r"^eu\.[a-c]+-x$", True), ("(a|b)", False), ("a+", False),
+    ("^a+b+", False), ("(?i)a", False), (r"\d", False), ("^(a+)+$", False), ("a" * 101, False),
+])  # fmt: skip
+def test_patterns_that_need_no_pyarrow(pattern: str, is_plain: bool) -> None:
+    """Those that take linear time in Python, and mean the same."""
+    assert (plain(pattern) is not None) == is_plain

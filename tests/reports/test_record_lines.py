@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pytest
 
-from kafkatap import analyze
+from kafkatap.reports.record_rows import RecordRows
 from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_lines
+from kafkatap.selected_messages.selected_records import RecordReader
 
 
-@pytest.fixture(scope="module")
-def table(samples: Path) -> Any:
-    return analyze(samples / "apache-4.3.pcap.zst").records.slice(3, 40)
+@pytest.fixture
+def rows(samples: Path) -> RecordRows:
+    found = next(RecordReader([str(samples / "apache-4.3.pcap.zst")]).rows())
+    found.leave(40)
+    return found
 
 
-def without(table: Any, *names: str) -> Any:
-    """A table with nulls in some columns."""
+def without(rows: RecordRows, *names: str) -> RecordRows:
+    """The same with nulls in some columns."""
     for name in names:
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, pa.nulls(table.num_rows, table.schema.field(at).type))
-    return table
+        if name == "key":
+            rows.chunk.records["key_length"] = -1
+        else:
+            column = rows.columns[name]
+            rows.columns[name] = column._replace(missing=np.ones(len(column.numbers), bool))
+    return rows
 
 
-def lines(table: Any) -> Iterator[str]:
-    return text_lines(table, Rendering(), utc=True)
+def lines(rows: RecordRows) -> Iterator[str]:
+    return text_lines(rows, Rendering(), utc=True)
 
 
-def test_an_unknown_offset_is_not_relative(table: Any) -> None:
-    assert any("@+" in line for line in lines(table))
-    for line in lines(without(table, "offset", "partition", "topic", "client_id", "timestamp", "message_first")):
+def test_an_unknown_offset_is_not_relative(rows: RecordRows) -> None:
+    assert any("@+" in line for line in lines(rows))
+    for line in lines(without(rows, "offset", "partition", "topic", "client_id", "timestamp", "message_first")):
         assert "  --:--:--.---  " in line
         assert "  -  ?-?@?  " in line
 
 
-def test_json_has_them_as_null(table: Any) -> None:
+def test_json_has_them_as_null(rows: RecordRows) -> None:
     names = ("offset", "timestamp", "crc_ok", "key", "producer_id")
-    found = [json.loads(line) for line in json_lines(without(table, *names), Rendering())]
-    assert [row["exchange"] for row in found] == [str(n) for n in table["exchange"].to_pylist()]
+    found = [json.loads(line) for line in json_lines(without(rows, *names), Rendering())]
+    assert [row["exchange"] for row in found] == [str(n) for n in rows.values("exchange")]
     assert all(row[name] is None for row in found for name in names)
 
 
-def test_a_part_of_a_table_has_its_own_headers(table: Any) -> None:
-    whole = list(json_lines(table, Rendering()))
-    assert [line for n in range(40) for line in json_lines(table.slice(n, 1), Rendering())] == whole
+@pytest.mark.parametrize("made", [lambda rows: list(json_lines(rows, Rendering())), lambda rows: list(lines(rows))])
+def test_the_first_rows_have_their_own_headers(rows: RecordRows, made: Callable[[RecordRows], list[str]]) -> None:
+    whole = made(rows)
+    assert len(whole) == 40
+    for count in (39, 7, 1, 0):
+        rows.leave(count)
+        assert made(rows) == whole[:count]

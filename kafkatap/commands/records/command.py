@@ -7,13 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from kafkatap.kernels import store
+from kafkatap.reports.record_rows import RecordRows
 from kafkatap.reports.rendering.record_lines import Rendering, csv_header, csv_lines, json_lines, text_lines
 
 from ...complaints import complain, name_of
 from ...engine.selection import selection_of
+from ...installation import has_arrow, without_arrow
 from ...output_file import STANDARD_OUTPUT, OutputFile, check_file, check_not_read, naming
 from ...replaceable import PARQUET as PARQUET_FILE
 from ...replaceable import TEXT
@@ -58,13 +60,13 @@ def run(options: argparse.Namespace) -> int:
         with interrupts(SIGNALS_OF_FOLLOW if follow else ()) as stop, progress(options) as drawn:
             reader = _reader(options, lambda done: drawn(done) or bool(stop), follow)
             form = options.values or ("none" if reader.has_record_filter else "auto")
-            tables = _first_rows(reader.tables(), options.number or None)
+            parts = _first_rows(reader.rows(), options.number or None)
             if target is None:
-                written = _write_lines(tables, options, form, sys.stdout, JSON if options.json else "")
+                written = _write_lines(parts, options, form, sys.stdout, JSON if options.json else "")
             elif _format_of(target) == PARQUET:
-                written = _write_parquet(tables, target, reader, options.overwrite)
+                written = _write_parquet(parts, target, reader, options.overwrite)
             else:
-                written = _write_file(tables, target, reader, options, form)
+                written = _write_file(parts, target, reader, options, form)
         return _finish(reader, options, written, target)
     except BrokenPipeError:
         raise
@@ -95,19 +97,20 @@ def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:
     return lambda topic: pattern.match(topic) is not None
 
 
-def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
-    """Yield at most `number` rows of the tables."""
+def _first_rows(parts: Iterable[RecordRows], number: int | None) -> Iterator[RecordRows]:
+    """Yield at most `number` rows of all parts."""
     left = number
-    for table in tables:
-        yield table if left is None else table.slice(0, left)
+    for rows in parts:
         if left is not None:
-            left -= min(left, table.num_rows)
-            if left == 0:
-                return
+            rows.leave(left)
+            left -= len(rows)
+        yield rows
+        if left == 0:
+            return
 
 
 def _write_lines(
-    tables: Iterable[Any], options: argparse.Namespace, values: str, output: TextIO, form: str = ""
+    parts: Iterable[RecordRows], options: argparse.Namespace, values: str, output: TextIO, form: str = ""
 ) -> int:
     """Write each record as a line; return how many. `values`: the form of keys and values. `form`: "json", "csv" or, by
     default, text."""
@@ -115,13 +118,13 @@ def _write_lines(
     written = 0
     if form == CSV:
         output.write(csv_header() + "\n")
-    for table in tables:
+    for rows in parts:
         if form == JSON:
-            lines = json_lines(table, Rendering(values, most))
+            lines = json_lines(rows, Rendering(values, most))
         elif form == CSV:
-            lines = csv_lines(table, Rendering(values, most))
+            lines = csv_lines(rows, Rendering(values, most))
         else:
-            lines = text_lines(table, Rendering(values, LINE_BYTES if most is None else most), options.utc)
+            lines = text_lines(rows, Rendering(values, LINE_BYTES if most is None else most), options.utc)
         waiting: list[str] = []
         size = 0
         for line in lines:
@@ -152,6 +155,8 @@ def _checked_output(options: argparse.Namespace) -> Path | None:
         return None
     target = Path(options.output)
     form = _format_of(target)
+    if form == PARQUET and not has_arrow():
+        raise ValueError(without_arrow("Parquet needs"))
     line = csv_header().encode() if form == CSV else None
     kind = PARQUET_FILE if form == PARQUET else TEXT
     check_not_read("--output", options.output, other_inputs(options))
@@ -169,30 +174,30 @@ def _format_of(target: Path) -> str:
 
 
 def _write_file(
-    tables: Iterable[Any], target: Path, reader: RecordReader, options: argparse.Namespace, values: str
+    parts: Iterable[RecordRows], target: Path, reader: RecordReader, options: argparse.Namespace, values: str
 ) -> int:
     """Write lines to a file, which is whole or not there. Return their number."""
     with naming(str(target)), OutputFile(str(target), is_private=False, overwrite=options.overwrite) as made:
         lines = TextIOWrapper(made.file, "utf-8", write_through=True)
-        written = _write_lines(tables, options, values, lines, JSON if options.json else _format_of(target))
+        written = _write_lines(parts, options, values, lines, JSON if options.json else _format_of(target))
         lines.detach()
         if _is_wanted(reader, written):
             made.publish()
     return written
 
 
-def _write_parquet(tables: Iterable[Any], target: Path, reader: RecordReader, overwrite: bool) -> int:
+def _write_parquet(parts: Iterable[RecordRows], target: Path, reader: RecordReader, overwrite: bool) -> int:
     """Write the table piece by piece; the file is whole or not there. Return its rows."""
-    from kafkatap.reports.record_table import empty_table
+    from kafkatap.reports.record_table import empty_table, records_table
 
     from ...parquet.parquet_files import ParquetFiles
 
     written = 0
     with ParquetFiles(target.parent, [target.stem], overwrite) as files:
         files.write(target.stem, empty_table())
-        for table in tables:
-            files.write(target.stem, table)
-            written += table.num_rows
+        for rows in parts:
+            files.write(target.stem, records_table(rows).slice(0, len(rows)))
+            written += len(rows)
         if _is_wanted(reader, written):
             files.publish()
     return written

@@ -17,7 +17,7 @@ from kafkatap.reports.model import Report
 from ...captures.capture_reader import FileReport
 from ...captures.pipes import is_pipe
 from ...complaints import complain
-from ...installation import install_command
+from ...installation import has_arrow, install_command, without_arrow
 from ...output_file import check_file, check_folder, check_not_read
 from ...replaceable import HTML
 from ..values import check_section_options, other_inputs
@@ -35,6 +35,8 @@ def check_outputs(options: argparse.Namespace) -> None:
         if find_spec("matplotlib") is None:
             name = "plots" if options.plots else "html"
             raise ValueError(f"--{name} needs matplotlib ({install_command('plots')})")
+    if options.parquet and not has_arrow():
+        raise ValueError(without_arrow("--parquet needs"))
     if options.html is not None:
         check_not_read("--html", options.html, other_inputs(options))
         check_file("--html", options.html, HTML, options.captures, options.overwrite)
