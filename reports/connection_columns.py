@@ -417,8 +417,8 @@ COLUMNS = (
     ColumnSpec("proxy_port", NUMBER, "i4", _ORIENTED, "its port", -1),
     ColumnSpec(
         "twin_of", NUMBER, "i8", LATEST,
-        "key of the connection that carries the same messages at an address nearer to the broker: behind NAT or a proxy; "
-        "null: none is known", 0,
+        "key of the connection that carries the same messages at an address nearer to the broker: behind NAT or a "
+        "proxy; null: none is known", 0,
     ),
     ColumnSpec(
         "handshake", WORD, "u1", GREATEST,
