@@ -22,11 +22,17 @@ SAMPLE = ROOT / "samples" / "questions" / "throttle.pcap.zst"
 SECTIONS = "latency,timeline,topics,slowest"
 
 
+def whole_data(page: str) -> dict[str, Any]:
+    """What the script of a page shows."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert found is not None
+    made: dict[str, Any] = json.loads(found[1])
+    return made
+
+
 def data_of(page: str) -> dict[str, dict[str, Any]]:
     """The tables of a page by name."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
-    assert found
-    return {table["name"]: table for table in json.loads(found[1])}
+    return {table["name"]: table for table in whole_data(page)["tables"]}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,7 @@ def test_all_sections_are_on_the_page_and_the_text_stays(written: tuple[str, str
     tables = data_of(page)
     assert {"latency", "clients", "throttle_obedience", "groups", "topics", "slowest", "ledger"} <= set(tables)
     assert "<svg" in page
-    for name in ("latency-heat-map", "latency", "throttle-over-time", "topic-matrix"):
+    for name in ("latency", "topic-matrix", "rebalances"):
         assert f'id="figure-of-{name}"' in page
     assert any("kafkatap show --tree" in line for row in tables["slowest"]["commands"] for line in row)
 
@@ -144,3 +150,17 @@ def test_a_followed_capture_has_its_page_at_the_end(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert f"wrote {path}" in errors
     assert "slowest" in data_of(path.read_text("utf-8"))
+
+
+def test_packets_of_files_are_on_the_page_and_those_of_pipes_are_not(written: tuple[str, str], tmp_path: Path) -> None:
+    """Files are read once more for them."""
+    found = whole_data(written[1])
+    assert len(found["sequences"]) > 20
+    assert found["picture"]["names"][2][0] == "10.77.0.1:9092"
+    page = tmp_path / "page.html"
+    with subprocess.Popen(["zstd", "-dcq", SAMPLE], stdout=subprocess.PIPE) as pipe:
+        command = [*KAFKATAP, "report", "-", "--html", str(page)]
+        subprocess.run(command, stdin=pipe.stdout, check=True, capture_output=True, env=environment())
+    piped = whole_data(page.read_text("utf-8"))
+    assert piped["sequences"] == {}
+    assert piped["picture"]["cells"] == found["picture"]["cells"]
