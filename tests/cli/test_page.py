@@ -155,8 +155,8 @@ def test_a_followed_capture_has_its_page_at_the_end(tmp_path: Path) -> None:
 def test_packets_of_files_are_on_the_page_and_those_of_pipes_are_not(written: tuple[str, str], tmp_path: Path) -> None:
     """Files are read once more for them."""
     found = whole_data(written[1])
-    assert len(found["sequences"]) > 20
-    assert found["picture"]["names"][2][0] == "10.77.0.1:9092"
+    assert len(found["sequences"]) > 10
+    assert "10.77.0.1:9092" in found["picture"]["names"][2]
     page = tmp_path / "page.html"
     with subprocess.Popen(["zstd", "-dcq", SAMPLE], stdout=subprocess.PIPE) as pipe:
         command = [*KAFKATAP, "report", "-", "--html", str(page)]
