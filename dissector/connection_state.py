@@ -288,7 +288,9 @@ def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
     is_mute = _is_mute(t, c)
     at = put_int(out, at, row.mute_end if is_mute else np.int64(-1))
     # It does not matter for requests that begin later.
-    at = put_int(out, at, row.mute_begin if is_mute and _oldest(t, c) < row.mute_begin else np.int64(-1))
+    is_older = is_mute and _oldest(t, c) < row.mute_begin
+    at = put_int(out, at, row.mute_begin if is_older else np.int64(-1))
+    at = put_int(out, at, row.mute_sum if is_older else np.int64(-1))
     at = _put_ahead(t, out, at, row)
     at = _put_text(t, out, at, np.int64(row.client_id))
     at = _put_text(t, out, at, np.int64(row.software))

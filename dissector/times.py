@@ -170,11 +170,16 @@ def _waiting(x, link, broker_ns):  # type: ignore[no-untyped-def]
 
 @helper
 def _muted_transfer(x, connection, waited):  # type: ignore[no-untyped-def]
-    """How much of the time that a request `waited` for the window passed while the connection was muted."""
+    """How much of the time that a request `waited` for the window passed while the connection was muted. Of a run of
+    windows, as much as these take of it: between them the broker works on the requests ahead."""
     if connection.mute_end == NO_TIME:
         return np.int64(0)
     begin = max(x.request_first, connection.mute_begin)
-    return max(np.int64(0), min(waited, min(connection.mute_end, x.request_last) - begin))
+    within = max(np.int64(0), min(connection.mute_end, x.request_last) - begin)
+    run = connection.mute_end - connection.mute_begin
+    if connection.mute_sum < run:
+        within = np.int64(within * (connection.mute_sum / run))
+    return min(np.int64(waited), within)
 
 
 @helper
@@ -183,7 +188,10 @@ def _begin_mute(x, connection, throttled):  # type: ignore[no-untyped-def]
     the same run of windows: the broker reads it between both, and answers it."""
     if connection.mute_end == NO_TIME or x.request_first > connection.mute_end:
         connection.mute_begin = x.response_first
-    connection.mute_end = max(connection.mute_end, x.response_first + throttled)
+        connection.mute_sum = 0
+    end = x.response_first + throttled
+    connection.mute_sum += max(np.int64(0), end - max(connection.mute_end, x.response_first))
+    connection.mute_end = max(connection.mute_end, end)
 
 
 @helper

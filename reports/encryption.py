@@ -45,7 +45,8 @@ WHY = {
     D_DECRYPTED: "records were lost or could not be decrypted",
 }
 _HELP = {
-    D_NO_KEY_LOG: "--keylog FILE decrypts it with the secrets of clients or brokers",
+    D_NO_KEY_LOG: "--keylog FILE decrypts it with the secrets of clients or brokers; `kafkatap keys --pid PID -o FILE` "
+    "takes those of open connections out of a running JVM",
     D_NO_KEY: "key logs of the other clients, or of the brokers, would decrypt more",
     D_NO_HANDSHAKE: "a capture that begins before its connections can be decrypted",
     D_CUT: "whole packets are needed (tcpdump -s 0)",

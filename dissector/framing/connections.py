@@ -74,6 +74,7 @@ CONNECTION = record_dtype(
     ("ahead_missing", "i8"),  # its response was lost, or waited behind a loss
     ("ahead_arrived", "i8"),  # when its request was whole at the broker; NO_TIME
     ("mute_begin", "i8"),  # when the windows that end then began, one after the other
+    ("mute_sum", "i8"),  # how long they are, ns: without what passed between them
     # Sums over its exchanges: their number, and the times of answered ones, ns.
     ("exchanges", "i8"),
     ("total_sum_ns", "i8"),
@@ -229,6 +230,7 @@ def clear_connection(connection, start):  # type: ignore[no-untyped-def]
     connection.previous_response = NO_TIME
     connection.mute_end = NO_TIME
     connection.mute_begin = NO_TIME
+    connection.mute_sum = 0
     connection.exchanges = 0
     connection.unanswered = 0
     connection.total_sum_ns = 0

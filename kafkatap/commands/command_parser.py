@@ -130,7 +130,18 @@ class Command(argparse.ArgumentParser):
         """End if one of the words is an option that is not there. argparse would say first what is missing."""
         for name in (word.partition("=")[0] for word in words if word.startswith(dash)):
             if name not in self._option_string_actions:
-                self.error(f"there is no option {name}{_near(name, self._option_string_actions, 0.75)}")
+                there = _OF_TSHARK.get(name, "")
+                hint = f"; {there}" if there else _near(name, self._option_string_actions, 0.75)
+                self.error(f"there is no option {name}{hint}")
+
+
+#: What does the same as options of tshark and tcpdump.
+_OF_TSHARK = {
+    "-r": "name the capture without it", "-Y": "a filter is -f here", "-R": "a filter is -f here",
+    "-w": "kafkatap extract -o FILE writes packets", "-T": "--json prints JSON", "-e": "--json has all fields",
+    "-V": "kafkatap show --tree prints all fields", "-c": "-n limits lines", "-x": "kafkatap show -x prints bytes",
+    "-z": "statistics are sections: kafkatap report --sections help", "-d": "--port PORT says where Kafka is",
+}  # fmt: skip
 
 
 def _near(name: str, known: Iterable[str], least: float) -> str:

@@ -51,7 +51,7 @@ def no_kafka(seen: Observed) -> Iterator[Finding]:
         what, evidence = "there is no Kafka in the capture", f"{counted(len(rows), 'connection')}: {ports(seen)}"
         if (rows["protocol"] == P_KAFKA).any():
             what = "there is Kafka in the capture, but no whole request"
-        elif (rows["protocol"] == P_TLS).all():
+        elif (rows["protocol"] == P_TLS).mean() > OTHER_MUCH:
             return  # the finding on TLS says it
         elif (rows["protocol"] == P_UNKNOWN).any():
             remedy += "; if the connections are Kafka and began before the capture, capture longer, or try --port"

@@ -94,6 +94,8 @@ ELSEWHERE = {
     **dict.fromkeys(("kafka.request_frame", "kafka.response_frame"), "packet == N finds the exchange of a packet"),
     **dict.fromkeys(("frame.len", "tcp.len"), "sizes are of messages: size, request_bytes, response_bytes"),
     "kafka": "everything here is Kafka",
+    **{name: f"of records, it is record.{what}, in kafkatap records and kafkatap show" for name, what in (
+        ("key", "key"), ("value", "value"), ("header", "header.NAME"), ("headers", "header.NAME"))},
     **dict.fromkeys(("tcp.analysis.retransmission", "tcp.flags.reset"),
                     "packets are not selected: --sections connections has retransmissions and resets"),
 }  # fmt: skip

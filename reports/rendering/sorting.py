@@ -53,6 +53,13 @@ def _hint(name: str) -> str:
     return f"did you mean {', '.join(near[:_HINTS])}?"
 
 
+#: Tables that have only some of what there is: which.
+_CHOSEN = {
+    "slowest": "the slowest of each API by total time: --filter finds others, such as 'broker_time > 1s'",
+    "first_errors": "the first exchange with each error code",
+}
+
+
 def sort_report(report: Report, name: str) -> Report:
     """The report with sorted tables. Those without the column stay as they are."""
     return report.replace(
@@ -69,7 +76,9 @@ def _sorted(table: ReportTable, name: str) -> ReportTable:
     without = [row for row in table.rows if row[at] in (None, ())]
     numbers = column.kind not in _TEXTS
     rows = sorted(with_value, key=lambda row: _order(row[at]), reverse=numbers)
-    return table.replace(rows=rows + without, chosen_by=None, order=f"Sorted by {column.plain_title} ({column.name}).")
+    of_chosen = f", of {_CHOSEN[table.name]}" if table.name in _CHOSEN else ""
+    order = f"Sorted by {column.plain_title} ({column.name}){of_chosen}."
+    return table.replace(rows=rows + without, chosen_by=None, order=order)
 
 
 def _order(value: Value) -> tuple[float, str]:

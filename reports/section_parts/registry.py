@@ -64,6 +64,16 @@ LEARN_FROM_MATCHING = frozenset(("advice", "advice-on-request", "cluster-reading
 SMALL_INPUT = 256 << 20
 
 
+#: Words for what sections answer.
+_MEANT = {
+    **dict.fromkeys(("network", "tcp", "rtt", "loss", "retransmissions"), "connections"),
+    **dict.fromkeys(("quota", "quotas", "throttling"), "throttle"), **dict.fromkeys(("lag", "rebalances"), "groups"),
+    **dict.fromkeys(("bytes", "records"), "topics"), **dict.fromkeys(("versions", "old"), "upgrade"),
+    **dict.fromkeys(("slow", "exchanges"), "slowest"), **dict.fromkeys(("sasl", "login"), "auth"),
+    **dict.fromkeys(("findings",), "summary"),
+}  # fmt: skip
+
+
 def section_list() -> str:
     """A line for each section with its question, for --sections help."""
     lines = []
@@ -87,7 +97,7 @@ def check_sections(names: Iterable[str]) -> None:
         if name not in known:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, known, 2)
+            near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, known, 2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
             raise ValueError(f"no section is called {name!r}; {hint}")
 

@@ -37,7 +37,8 @@ COLUMNS = (
     Column("transactional_ids", "transac-\ntional ids", "texts", "transactional ids in its requests", 4),
     Column("first", "first", "time", "its first request", 3),
     Column("last", "last", "time", "its last request", 4),
-    Column("idle_ns", "idle", "ns", "time from its last request to the end of the capture", 1),
+    Column("idle_ns", "idle", "ns", "time from its last request to the end of the capture, or of the selected time",
+           1),
     Column("requests", "requests", "count", "requests"),
     Column("requests_per_second", "mean/s", "number", "requests a second, from its first to its last request", 1),
     Column("busiest_second", "most/s", "count", "requests in its busiest second (of the clock)"),
@@ -173,12 +174,17 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Rows by requests."""
     known = _Known(given)
     end = given.context.last
+    if end is not None and given.selected is not None and given.selected.span is not None:
+        end = min(end, given.selected.span[1])  # what was left out may have been sent later
     found = (
         _row(given.context, known, _client(row), row, end)
         for row in given.rows(CLIENTS.name) if row["requests"]
     )  # fmt: skip
     rows = largest_first(COLUMNS, in_columns(COLUMNS, found), "requests", then=("client_id", "address"))
-    notes = ("most/s: requests in the busiest second. idle: since its last request, until the capture's end.",)
+    notes = (
+        "most/s: requests in the busiest second. idle: since its last request, until the end of the "
+        "capture, or of the selected time.",
+    )
     return (ReportTable("client_activity", "Activity of clients", COLUMNS, rows, notes, empty="no requests"),)
 
 

@@ -83,13 +83,14 @@ SLOW_COLUMNS = (
     Column("broker_sum_ns", "broker\nsum", "ns", "broker time (without APIs that wait at the broker), summed", 4),
     Column("hol_wait_sum_ns", "HOL wait\nsum", "ns", "head-of-line wait, summed", 5),
     Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed", 5),
-    Column("transfer_sum_ns", "transfer\nsum", "ns", "time from first to last byte of requests and responses, summed"),
+    Column("transfer_sum_ns", "transfer\nsum", "ns",
+           "time from first to last byte of requests and responses, summed, and what losses delayed their first byte"),
     Column("loss_share", "loss", "share", "share of it, and of waits before it, while lost data was missing"),
     Column("receiver_share", "receiver", "share", "share of it while the receive window was full"),
     Column("sender_share", "sender", "share", "share of it while the sender had room in the window, and did not send"),
     Column("unexplained_share", "unex-\nplained", "share", "share of it of which the windows are not known", 5),
     Column("path_share", "path", "share", "the rest of it: round trips, congestion window, bandwidth"),
-    Column("wait_loss_sum_ns", "lost\nwait sum", "ns", "waits for responses while one of both was lost, summed", 1),
+    Column("wait_loss_sum_ns", "lost\nwait sum", "ns", "waits for responses while one of both was lost, summed"),
     Column("rtt_ns", "RTT", "ns", "round trip of the handshake"),
     Column("client_rtt_min_ns", "client\nRTT min", "ns", "round trip from the capture point to the client, least", 3),
     Column("client_rtt_mean_ns", "client\nRTT mean", "ns", "the same, mean; delayed acknowledgements count in it", 4),
@@ -336,7 +337,7 @@ def _slow_values(v: dict[str, int]) -> dict[str, Cell]:
     whole = max(transfer, sum(parts.values()))
     parts["path"] = whole - sum(parts.values())
     values: dict[str, Cell] = {
-        "exchanges": v["exchanges"], "transfer_sum_ns": transfer,
+        "exchanges": v["exchanges"], "transfer_sum_ns": whole,
         **{f"{name}_sum_ns": v[f"{name}_ns"] for name in ("total", "broker", "hol_wait", "throttle_wait", "wait_loss")},
         **{f"{name}_share": part / whole if whole else None for name, part in parts.items()},
         "rtt_ns": v["handshake_rtt_ns"] if v["handshake_rtt_ns"] >= 0 else None,

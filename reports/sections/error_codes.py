@@ -22,9 +22,9 @@ COLUMNS = (
     Column("client_id", "client", "text", "client_id of the request"),
     Column("retriable", "retry", "flag", "true: a client may retry the request", 2),
     Column("count", "codes", "count", "number of these error codes"),
-    Column("first", "first", "time", "arrival of the first response with it", 1),
-    Column("last", "last", "time", "arrival of the last response with it", 2),
-    Column("packet", "packet", "packet", "packet: of the last byte of the first response with it"),
+    Column("first", "first", "time", "arrival of the first response with it", 2),
+    Column("last", "last", "time", "arrival of the last response with it"),
+    Column("packet", "packet", "packet", "packet: of the last byte of the first response with it", 1),
 )
 #: The columns that the rows of TOTAL_COLUMNS are added up by.
 _TOTAL_KEY = ("error", "code", "api", "retriable")

@@ -14,8 +14,8 @@ from kafkatap.dissector.kafka.error_codes import error_codes
 
 from .. import kinds, units
 from ..batch import Context
-from ..finding_words import listed, sentence
-from ..findings import ERROR, NOTE, Finding, Party
+from ..finding_words import counted, listed, sentence
+from ..findings import ERROR, NOTE, SEVERITIES, Finding, Party
 from ..model import as_number
 from ..parties import client_text
 from .error_meanings import MEANINGS, OF_CHANGES
@@ -340,11 +340,21 @@ def _with_failing(deleted: Finding, effects: Sequence[Finding], known: Known) ->
     return deleted._replace(text=sentence([deleted.text, f"{listed(clients)} failed {codes:,} times on it", since]))
 
 
-def _with_codes(error: Finding, effects: Sequence[Finding], known: Known) -> Finding:
-    names = listed([f"{as_number(f.numbers['codes']):,} {f.numbers['error']}" for f in effects])
+def _with_codes(error: Finding, effects: Sequence[Finding], known: Known, whom: str = "") -> Finding:
+    names = listed([f"{_number(f, 'codes'):,} {f.numbers.get('error')}" for f in effects])
     last = max(f.end or 0 for f in effects)
     how_long = lasting(error.begin or 0, last, known.context)
-    return error._replace(text=sentence([error.text, f"{names} followed", how_long]), end=last)
+    return error._replace(text=sentence([error.text, f"{names}{whom} followed", how_long]), end=last)
+
+
+def _with_failing_requests(event: Finding, effects: Sequence[Finding], known: Known) -> Finding:
+    """With the errors that clients did not mend at once, and their severity: what people notice of it."""
+    failing = [f for f in effects if f.severity != NOTE]
+    if not failing:
+        return event
+    whom = f" to {counted(int(max(_number(f, 'clients') for f in failing)), 'client')}"
+    severity = min((f.severity for f in failing), key=SEVERITIES.index)
+    return _with_codes(event, failing, known, whom)._replace(severity=severity)
 
 
 def _with_producers(event: Finding, effects: Sequence[Finding], known: Known) -> Finding:
@@ -467,7 +477,8 @@ FOLDS: tuple[Fold, ...] = (
              effect.numbers["error"] == "FENCED_INSTANCE_ID" and _all_among(effect, cause, "client"))),
     Fold([kinds.ERRORS], ["same_address"], f"a code of brokers that do not lead, or coordinate; {_AT_ITS_TIME}",
          when=_code("NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR")),
-    Fold([kinds.ERRORS], [kinds.LEADERS], f"a code of moved leaders; {_AT_ITS_TIME}", when=_code(*_LEADER_CODES)),
+    Fold([kinds.ERRORS], [kinds.LEADERS], f"a code of moved leaders; {_AT_ITS_TIME}", when=_code(*_LEADER_CODES),
+         told=_with_failing_requests),
     Fold([kinds.ERRORS], ["coordinator_moved"], f"NOT_COORDINATOR; {_AT_ITS_TIME}", when=_code("NOT_COORDINATOR")),
     Fold([kinds.ERRORS], [kinds.REBALANCED], f"REBALANCE_IN_PROGRESS; {_AT_ITS_TIME}",
          when=_code("REBALANCE_IN_PROGRESS")),

@@ -24,7 +24,7 @@ from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
 from ..counting.rollup import Rolled, api_label, group_columns, roll_up, value_columns
-from ..finding_words import api_value, counted, others_too, sentence
+from ..finding_words import api_value, counted, listed, others_too, sentence
 from ..findings import NOTE, WARNING, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_option, client_parties, client_text
@@ -424,8 +424,14 @@ def _throttle_times(counts: ReportCounts, context: Context) -> dict[Value, int]:
     return found
 
 
+def _also(others: Sequence[tuple[Value, int]]) -> list[str]:
+    """Further clients with their times, as a part of a sentence."""
+    named = [f"{client_text(name)} {units.duration(ns)}" for name, ns in others]
+    return [f"also {listed(named)}"] if named else []
+
+
 def _throttled(rows: list[Row], slow: Sequence[list[SlowRequests]], announced: dict[Value, int]) -> Finding | None:
-    """The client that a quota costs most. `slow`: the requests of clients that lost most of their time so.
+    """The client that a quota holds back longest. `slow`: the requests of clients that lost most of their time so.
     `announced`: the throttle times of clients."""
 
     def held_back(row: Row) -> int:
@@ -436,10 +442,15 @@ def _throttled(rows: list[Row], slow: Sequence[list[SlowRequests]], announced: d
     def cost(row: Row) -> int:
         return max(_throttle_time(row), held_back(row))
 
+    def own(row: Row) -> int:
+        return int(as_number(row["throttle_wait_sum_ns"]))
+
     rows = [row for row in rows if row["throttled"] or _throttle_time(row)]
     if not rows:
         return None
-    worst = max(rows, key=lambda row: (cost(row), as_number(row["throttled"])))
+    # Waits behind throttled requests overlap where a client sends several at once, so they rank nobody.
+    ranked = sorted(rows, key=lambda row: (-max(own(row), held_back(row)), -cost(row), str(row["client_id"])))
+    worst, others = ranked[0], ranked[1:]
     wait, share = int(as_number(worst["throttle_wait_sum_ns"])), as_number(worst["throttle_share"])
     behind = int(as_number(worst["hol_throttle_wait_sum_ns"]))
     responses = int(as_number(worst["throttled"]))
@@ -466,12 +477,12 @@ def _throttled(rows: list[Row], slow: Sequence[list[SlowRequests]], announced: d
         waited = f"throttle time {units.duration(held_back(worst))}{summed}, in which the client itself sends nothing"
     many = f"{counted(responses, 'throttled response')}, " if responses else ""
     text += f"{'; ' if mine else ' '}{many}{waited}"
+    also = _also([(row["client_id"], max(own(row), held_back(row))) for row in others])
     return Finding(
-        "throttled", WARNING, "throttled", sentence([text, *others_too(len(rows) - 1)]),
+        "throttled", WARNING, "throttled", sentence([text, *also]),
         sum(map(cost, rows)),
         begin=mine.slow.begin if mine and mine.slow else None, end=mine.slow.end if mine and mine.slow else None,
         numbers=numbers | ({} if mine is None else _numbers(mine)),
-        parties=tuple(party for row in [worst, *(r for r in rows if r is not worst)]
-                      for party in client_parties(row["client_id"])),
+        parties=tuple(party for row in ranked for party in client_parties(row["client_id"])),
         options=(("by", "client"), *client_option(worst["client_id"])),
     )  # fmt: skip

@@ -56,7 +56,8 @@ def throttle(counts: ReportCounts, context: Context) -> ReportTable:
     )  # fmt: skip
     notes = (
         "Throttle time: throttle_time_ms in the responses.",
-        "Throttle wait: of the next requests of the connection, of any API; before Kafka 2.0, of the throttled one.",
+        "Throttle wait: of the next requests of the connection, of any API; before Kafka 2.0, of the throttled one. "
+        "Several may wait for the same throttle time: one that is not sent whole waits for all of it meanwhile.",
     )
     return ReportTable(
         "throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled",

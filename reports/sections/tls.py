@@ -303,7 +303,7 @@ def _estimated(given: SectionInput, counts: Counted) -> list[CountRow]:
 
 _ESTIMATE_NOTES = (
     "Estimated from the sizes and times of TLS records, from a request's last byte to its response's first.",
-    "There is no estimate while requests overlap: then coverage is low.",
+    f"There is no estimate while requests overlap, and no percentile where less than {COVERS:.0%} is covered.",
 )
 
 

@@ -31,7 +31,8 @@ _SILENT = 3
 _SHOWN = (("sections", "tls"),)
 _UNKNOWN = (
     "Which APIs, errors, quotas and groups it has is not known: only estimated response times, handshakes, and what "
-    "TCP shows. `kafkatap keys --pid PID` on a broker's host opens it, or --keylog FILE"
+    "TCP shows. Connections that are open: `kafkatap keys --pid PID -o keys.log` on a broker's host takes their keys. "
+    "Others: capture anew, or --keylog FILE if a client or broker wrote one"
 )
 
 

@@ -115,7 +115,7 @@ NOT_STATE = {
         "end_a", "end_b",  # of the flow
         "is_source_new",  # set until the next drain
         "sample_sequence", "is_sampled",
-        "mute_begin",  # tested below
+        "mute_begin", "mute_sum",  # tested below
         *d.CONNECTION_SUMS,
     },
     "streams": {
