@@ -329,8 +329,7 @@ class Report(Mapping[str, ReportTable]):
         """Write the page of `kafkatap report --html` (docs/page.md) with the tables of this report.
 
         `utc`: show times in UTC instead of local time. `overwrite`: replace a page that kafkatap did not write.
-        ValueError or OSError if the file cannot be written, ImportError with what to install where matplotlib is
-        missing.
+        ValueError or OSError if the file cannot be written. Without matplotlib three charts are left out.
         """
         _renderer("html.report_page").write_page(self, os.fspath(path), utc, overwrite)
 

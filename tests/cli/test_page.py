@@ -116,13 +116,24 @@ def test_refused_before_reading(tmp_path: Path) -> None:
         assert (done.code, done.out) == (2, "")
         assert words in done.err
     assert copy.read_bytes() == SAMPLE.read_bytes()
+
+
+def test_without_matplotlib_three_charts_are_left_out(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n")
     python_path = os.pathsep.join(filter(None, (str(hidden), os.environ.get("PYTHONPATH"))))
-    done = kafkatap("report", copy, "--html", tmp_path / "x.html", PYTHONPATH=python_path)
-    assert done.code == 2
-    assert "--html needs matplotlib (" in done.err
+    path = tmp_path / "x.html"
+    done = kafkatap("report", SAMPLE, "--html", path, PYTHONPATH=python_path)
+    assert done.code == 0
+    assert done.err.startswith(f"kafkatap: wrote {path}, without three charts that need matplotlib (")
+    page = path.read_text("utf-8")
+    assert 'id="picture"' in page
+    assert "figure-of-latency" not in page
+    assert whole_data(page)["picture"]["cells"]
+    refused = kafkatap("report", SAMPLE, "--plots", tmp_path / "plots", PYTHONPATH=python_path)
+    assert refused.code == 2
+    assert "--plots needs matplotlib (" in refused.err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

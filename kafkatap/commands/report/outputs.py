@@ -29,12 +29,8 @@ def check_outputs(options: argparse.Namespace) -> None:
     check_section_options(options)
     if options.follow and options.jobs is not None and options.jobs > 1:
         raise ValueError("--jobs reads captures that are complete; --follow reads those that still grow")
-    if options.plots or options.html is not None:
-        from importlib.util import find_spec
-
-        if find_spec("matplotlib") is None:
-            name = "plots" if options.plots else "html"
-            raise ValueError(f"--{name} needs matplotlib ({install_command('plots')})")
+    if options.plots and not has_matplotlib():
+        raise ValueError(f"--plots needs matplotlib ({install_command('plots')})")
     if options.parquet and not has_arrow():
         raise ValueError(without_arrow("--parquet needs"))
     if options.html is not None:
@@ -74,6 +70,13 @@ def _tables() -> Collection[str]:
 
     sections = (*load_sections(section_names()), broker_times.SECTION)
     return frozenset({"capture", "warnings", *REPORTS, *TABLES}.union(*(section.columns for section in sections)))
+
+
+def has_matplotlib() -> bool:
+    """Whether plots can be drawn."""
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None
 
 
 def has_curves(options: argparse.Namespace) -> bool:
@@ -121,4 +124,5 @@ def write_page(options: argparse.Namespace, report: Report, files: Sequence[File
     can_read = not options.follow and not any(map(is_pipe, options.captures))
     source = PageSource(tuple(options.captures), partial(read_sequences, files) if can_read else None)
     report.replace(source=source).page(options.html, utc=options.utc, overwrite=options.overwrite)
-    complain(f"wrote {options.html}")
+    without = "" if has_matplotlib() else f", without three charts that need matplotlib ({install_command('plots')})"
+    complain(f"wrote {options.html}{without}")

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from kafkatap.installation import install_command, own_version
+from kafkatap.installation import own_version
 from kafkatap.output_file import check_file, write_whole
 from kafkatap.replaceable import HTML
 
@@ -95,8 +95,6 @@ def render_report(
 
 def write_page(report: Report, path: str, utc: bool = False, overwrite: bool = False) -> None:
     """Write the page of a report, with what its `source` has. Errors are those of `Report.page`."""
-    if find_spec("matplotlib") is None:
-        raise ImportError(f"a page needs matplotlib ({install_command('plots')})")
     captures, read_packets = report.source
     check_file("the page", path, HTML, captures, overwrite)
     page = render_report(
@@ -184,7 +182,9 @@ _CHARTS = (
 
 
 def chart_figures(report: Report, utc: bool) -> Sequence[PageFigure]:
-    """The charts of a report with curves: the plots that it has data for, as SVG. It needs matplotlib."""
+    """The charts of a report with curves: the plots that it has data for, as SVG. None without matplotlib."""
+    if find_spec("matplotlib") is None:
+        return ()
     figures = []
     for chart in _CHARTS:
         height = chart.height or height_of(chart.name, report) - _HEAD
