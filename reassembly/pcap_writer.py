@@ -16,7 +16,7 @@ from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import le32
 
 from .dtypes import PACKET
-from .pcap import HEADER, LONGEST_PACKET
+from .pcap import FILE_HEADER, HEADER, LONGEST_PACKET
 from .pcapng import ENHANCED_PACKET
 
 #: One row: the form of the records, and how far the output is written.
@@ -148,6 +148,11 @@ def whole_records(out, start, end, form):  # type: ignore[no-untyped-def]
             break
         at += length
     return at
+
+
+def pcap_size(packets: int, captured: int) -> int:
+    """The bytes of a classic pcap with so many packets, which have `captured` bytes together."""
+    return FILE_HEADER + packets * HEADER + captured
 
 
 def file_header(link_type: int) -> bytes:

@@ -81,6 +81,7 @@ class Assembly:
         self.capture_end: int | None = None  # ns since the epoch; None: the input ends with the latest packet
         self.closed_until: int | None = None  # connections that were closed about then or later do not end yet
         self._ports = np.array(ports, np.int32)
+        self._fed_bytes = 0  # captured bytes of the packets of `feed`
         self._blocks = 0
         self._reaped_at = 0  # `Assembler.begun_and_closed` at the last search for connections that are over
 
@@ -89,6 +90,7 @@ class Assembly:
         times = packets["ts"][first:count]
         low, high = int(times.min()), int(times.max())
         self.latest = max(self.latest, high)
+        self._fed_bytes += int(packets["captured"][first:count].sum(dtype=np.int64))
         counted: tuple[int, int | None, int | None] = (count - first, low, high)
         for chunks in self.assembler.feed(buffer, packets, first, count):
             yield self._part(buffer, chunks, _NO_CONNECTIONS, *counted)
@@ -105,6 +107,11 @@ class Assembly:
         if counted[0]:  # packets without a chunk
             yield self._part(buffer, 0, _NO_CONNECTIONS, *counted)
         yield from self._end_block(buffer)
+
+    @property
+    def captured_bytes(self) -> int:
+        """The captured bytes of all packets so far."""
+        return self._fed_bytes + self.assembler.captured[0]
 
     def nothing(self) -> Assembled:
         """A part without chunks."""

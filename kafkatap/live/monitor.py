@@ -14,6 +14,7 @@ from threading import RLock
 from typing import Protocol
 
 from kafkatap.kernels.arrays import joined
+from kafkatap.reassembly.pcap_writer import pcap_size
 from kafkatap.reports.batch import LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.counts import ReportCounts
@@ -312,6 +313,8 @@ class Monitor:
             longest_waits=self.longest_waits,
             encrypted_share=engine.encrypted_share,
             decrypted_share=engine.decrypted_share,
+            last_packet=engine.latest,
+            unwritten={name: count for sink in self.sinks for name, count in sink.unwritten().items()},
             troubles=added(self.health.counts(len(self._drops))),
         )
 
@@ -391,7 +394,7 @@ class Monitor:
         ledger = {
             name: {**parts, "total": sum(parts.values()) - parts["total"]} for name, parts in engine.ledger().items()
         }
-        self._base = _Base(engine.packets, self.source.counters(), ledger)
+        self._base = _Base(engine.packets, self.source.counters(), ledger, engine.assembly.captured_bytes)
         self.status = replace(self.status, started=self._clock())
 
     def finish(self) -> None:
@@ -412,10 +415,10 @@ class Monitor:
         engine, base = self.engine, self._base
         _, dropped = self.source.counters()
         connections = joined(list(self._ended), CONNECTION_ROW)
-        payload = int(connections["client_bytes"].sum() + connections["broker_bytes"].sum())
         packets = engine.packets - base.packets
+        size = pcap_size(packets, engine.assembly.captured_bytes - base.captured_bytes)
         info = FileInfo(
-            ", ".join(self.source.names), LIVE, base.packets + 1, packets, payload, (), engine.first, engine.last,
+            ", ".join(self.source.names), LIVE, base.packets + 1, packets, size, (), engine.first, engine.last,
             dropped - base.counters[1] + self.unread,
         )  # fmt: skip
         context = engine.context([info], connections)
@@ -439,3 +442,4 @@ class _Base:
     packets: int = 0
     counters: tuple[int, int] = (0, 0)
     ledger: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    captured_bytes: int = 0

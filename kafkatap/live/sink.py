@@ -51,6 +51,10 @@ class Sink:
     def add_connections(self, rows: Array, engine: Engine) -> None:
         """Read the CONNECTION_ROW of connections that ended."""
 
+    def unwritten(self) -> Mapping[str, int]:
+        """What it could not write so far, by the metric `kafkatap_unwritten_NAME_total`."""
+        return {}
+
     def resolve_names(self, engine: Engine) -> None:
         """Look up the names of all kept rows: the engine is about to change its numbers."""
 

@@ -34,4 +34,6 @@ class Status:
     encrypted_share: float  # of the payload: TLS that was not decrypted
     decrypted_share: float = 0.0  # of the payload: TLS that was decrypted
     longest_waits: Mapping[str, int] = field(default_factory=dict)  # `Engine.longest_waits`: ns by broker
+    last_packet: int = 0  # the latest time of all packets; 0: none came
+    unwritten: Mapping[str, int] = field(default_factory=dict)  # `Sink.unwritten` of all sinks
     troubles: Array = field(default_factory=lambda: np.zeros(len(VALUES), np.int64))  # of connections, in the last 10 s

@@ -15,7 +15,7 @@ from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
     Column("files", "files", "count", "capture files read"),
-    Column("bytes", "size", "bytes", "size of the capture files"),
+    Column("bytes", "size", "bytes", "size of the capture files; of a live capture, of a pcap with its packets"),
     Column("first", "first packet", "time", "time of the first packet"),
     Column("last", "last packet", "time", "time of the last packet"),
     Column("span_ns", "span", "ns", "time from the first to the last packet"),

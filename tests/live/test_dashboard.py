@@ -6,16 +6,19 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafkatap.live.export.metric_list import Family
 from kafkatap.live.export.prometheus_server import serve
 from kafkatap.live.latency_buckets import BUCKET_BOUNDS
+from kafkatap.live.status import Status
 from kafkatap.reports.build import build_report
+from kafkatap.reports.findings import ERROR, Finding
 
 from .metered import Metered
 from .prometheus_server import Prometheus, missing, prometheus
@@ -28,7 +31,7 @@ EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]
 WITHOUT = missing()
 needs_prometheus = pytest.mark.skipif(WITHOUT is not None, reason=WITHOUT or "")
 #: What Grafana puts in the place of its variables.
-VARIABLES = {"$__rate_interval": "1m", "$instance": ".*", "$broker": ".*"}
+VARIABLES = {"$__rate_interval": "1m", "$__range": "1h", "$instance": ".*", "$broker": ".*"}
 SELECTOR = re.compile(r"\b((?:kafkatap|process)_\w+)(\{[^}]*\})?")
 
 
@@ -37,6 +40,20 @@ def filled(expression: str) -> str:
         expression = expression.replace(name, value)
     assert "$" not in expression
     return expression
+
+
+class Troubled(Metered):
+    """As if a broker hung, an event was told, and a disk was full."""
+
+    @property
+    def status(self) -> Status:
+        return replace(
+            self.monitor.status, longest_waits={"10.0.0.1:9092": 4_000_000_000},
+            unwritten={"packet_bytes": 4096, "rows": 7},
+        )  # fmt: skip
+
+    def families(self) -> dict[str, Family]:
+        return {family.metric.name: family for family in self.metrics.families(self.status)}
 
 
 @dataclass(frozen=True)
@@ -50,11 +67,12 @@ def scraped(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """A Prometheus that scraped metrics of the first half of a capture, and then those of all of it."""
     if WITHOUT:
         pytest.skip(WITHOUT)
-    metered = Metered(samples / "apache-4.3.pcap.zst")
+    metered = Troubled(samples / "apache-4.3.pcap.zst")
+    metered.metrics.add_event(Finding("broker_hung", ERROR, "hang", "broker 1 hangs"))
     steps = metered.steps()
     while metered.source.taken < 3000:
         next(steps)
-    server = serve(metered.metrics, metered.monitor, ("127.0.0.1", 0))
+    server = serve(metered.metrics, metered, ("127.0.0.1", 0))
     try:
         host, port = server.address
         with prometheus(tmp_path_factory.mktemp("prometheus"), f"{host}:{port}", ALERTS) as scraping:
@@ -154,7 +172,7 @@ def test_the_dashboard_is_one():
         cells |= mine
     variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
-    assert used - {"__rate_interval", "__all"} == variables
+    assert used - {"__rate_interval", "__range", "__all"} == variables
     for panel in PANELS:
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
@@ -243,6 +261,9 @@ FIRES = {
         {},
     ),
     "KafkatapStuck": ({"kafkatap_last_second_timestamp_seconds": "0x40"}, {}),
+    "KafkatapNotWritten": (
+        {"kafkatap_unwritten_packet_bytes_total": "0+4096x40", "kafkatap_unwritten_rows_total": "7x40"}, {},
+    ),
 }  # fmt: skip
 
 
@@ -289,4 +310,4 @@ def test_each_alert_fires_where_it_should(tmp_path: Path) -> None:
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
     ran = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert "SUCCESS: 12 rules found" in ran.stdout
+    assert "SUCCESS: 13 rules found" in ran.stdout

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.engine.engine import Engine
 from kafkatap.live.event_watch import EventNotices
 from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.monitor import Monitor
+from kafkatap.live.recording.packet_ring import SEGMENT
 from kafkatap.live.recording.recorder import Recorder
 from kafkatap.live.sink import Sink
-from kafkatap.reports.findings import Finding
+from kafkatap.reports.findings import ERROR, Finding
 from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 from tests.reports.test_events_section import events
-from tests.support.captures import read_bytes
+from tests.support.captures import read_bytes, read_capture
 
 from .support import SECOND, FileSource
 
@@ -106,6 +109,41 @@ def test_lines_metrics_and_incidents(tmp_path: Path) -> None:
     assert recorder.files[0].stat().st_size > 10_000
     text = {family.metric.name: family for family in metrics.families(monitor.status)}["kafkatap_events_total"]
     assert {point.labels: point.value for point in text.points}[("broker_stopped",)] == 1
+
+
+@pytest.mark.parametrize(("scene", "name"), [("hang", "broker_hung"), ("kill", "broker_stopped")])
+def test_a_recording_holds_what_was_before_the_event(scene: str, name: str, tmp_path: Path) -> None:
+    """All packets since the start, as memory has room for them: the event is known seconds after it began."""
+    told: list[str] = []
+    recorder = Recorder(tmp_path / "x.pcapng", on_events=True, notify=told.append)
+    _, found = play(scene, tmp_path, recorder)
+    begin, at = next((finding.begin or 0, at) for at, finding in found if finding.id == name)
+    whole = read_capture(tmp_path / f"{scene}.pcap").packets
+    kept = read_capture(recorder.files[0]).packets
+    assert at > begin + SECOND
+    assert [packet.data for packet in kept] == [packet.data for packet in whole[: len(kept)]]
+    assert kept[0].time_ns < begin < at < kept[-1].time_ns
+    assert not any("--ring-size" in line for line in told)
+
+
+def test_a_recording_says_that_memory_does_not_reach_back(samples: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    recorder = Recorder(tmp_path / "x.pcap", on_events=True, size=2 * SEGMENT, notify=told.append)
+    reader = CaptureReader(str(samples / "apache-4.3.pcap.zst"))
+    assert reader.fill()
+    packets = reader.packets[reader.position :]
+    first = int(packets["ts"][0])
+    for _ in range(30):
+        recorder.add_packets(reader.buffer, packets, len(packets))
+        packets["ts"] += SECOND
+    hang = Finding("broker_hung", ERROR, "hang", "broker 1 hung", begin=first + SECOND)
+    recorder.add_event(hang)
+    recorder.close(Engine())
+    reader.close()
+    begins = next(line for line in told if "begins" in line)
+    assert re.search(r"begins: broker 1 hung; the packets in memory begin [\d.]+ k?s later \(--ring-size\)", begins), (
+        begins
+    )
 
 
 @pytest.mark.parametrize("name", ["live-4.4", "questions/zones"])

@@ -30,6 +30,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.model import Report
 from kafkatap.run import Run
+from tests.support.captures import pcap_bytes, read_capture
 
 from .support import SECOND, FileSource
 
@@ -66,6 +67,18 @@ def test_what_it_counts_is_what_a_report_counts(path: Path, by: str) -> None:
     for name in WANTED:
         assert made.table(name).rows == wanted.table(name).rows
     assert monitor.context().ledger == context.ledger
+
+
+def test_its_size_is_that_of_a_pcap(tmp_path: Path) -> None:
+    """Of its packets: what a report on the recorded packets says."""
+    packets = read_capture(SAMPLES[0]).packets
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_bytes(packets))
+    monitor, _ = watched(path)
+    made = build_report(monitor.windows.start, monitor.context())
+    wanted, _ = reported(path, "api")
+    tables = [report.table("heading") for report in (made, wanted)]
+    assert [table.named(table.rows[0])["bytes"] for table in tables] == [path.stat().st_size] * 2
 
 
 @pytest.mark.parametrize("path", SAMPLES[:2], ids=lambda p: p.name)

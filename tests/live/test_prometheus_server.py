@@ -10,6 +10,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -74,6 +76,21 @@ def test_what_it_says_is_what_was_counted(seen, server, accept):
             assert got[f"{name}_sum", frozenset(labels.items())] == point.value
             wanted += len(point.counts) + 2
     assert wanted == sum(not name.startswith("process_") for name, _ in got) > 1000
+
+
+def test_head_is_get_without_the_body(server: Server) -> None:
+    """As probes ask. Another method is refused."""
+    host, port = server.address
+    with closing(HTTPConnection(host, port, timeout=30)) as asked:
+        answers = {}
+        for method in ("GET", "HEAD", "POST"):
+            asked.request(method, "/metrics")
+            answer = asked.getresponse()
+            head = answer.status, answer.headers["Content-Type"], int(answer.headers["Content-Length"]) > 10_000
+            answers[method] = *head, len(answer.read()) > 10_000
+    assert answers["GET"] == (200, answers["GET"][1], True, True)
+    assert answers["HEAD"] == (*answers["GET"][:3], False)
+    assert answers["POST"][0] == 405
 
 
 @pytest.mark.skipif(WITHOUT is not None, reason=WITHOUT or "")

@@ -28,6 +28,7 @@ from kafkatap.commands.command_parser import build_parser
 from kafkatap.engine.engine import Engine, engine_for
 from kafkatap.engine.selection import EVERYTHING, Selection, incident_selection
 from kafkatap.live import background
+from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording import recording_files
@@ -502,7 +503,8 @@ def test_a_file_without_the_right_to_another_name_is_not_overwritten(
     assert 100 < len(kept) < len(packets)
     assert same(read_capture(tmp_path / "x.pcap"), packets[: len(kept)])
     assert told == [
-        f"{tmp_path / 'x.pcap'}: Permission denied: it cannot be renamed, so further packets are not recorded"
+        f"{tmp_path / 'x.pcap'}: Permission denied: it cannot be renamed, so further packets are not recorded",
+        f"{units.size(recorder.unwritten()['packet_bytes'])} of packets were not recorded: Permission denied",
     ]
     assert [path.name for path in tmp_path.iterdir() if path.name != "long.pcap"] == ["x.pcap"]
 
@@ -616,11 +618,34 @@ def test_a_full_disk_is_told_once_and_leaves_whole_records(samples: Path, tmp_pa
     with no_file_larger_than(700_000):
         record(tmp_path / "in.pcap", recorder)
     assert sum("the capture continues" in text for text in told) == 1
+    (left_out,) = [text for text in told if text.endswith(" of packets were not recorded: File too large")]
     files = [f for f in tmp_path.glob("x*") if f.stat().st_size]
     assert files
     for file in files:
         assert kafkatap.analyze(file).files["damage"].to_pylist() == [None]
         place(packets, read_capture(file).packets)
+    if on is None:  # all that came is written, or counted
+        size = sum(16 + len(p.data) for p in packets) - sum(file.stat().st_size - 24 for file in files)
+        assert recorder.unwritten() == {"packet_bytes": size}
+        assert left_out.startswith(f"{units.size(size)} of packets")
+
+
+def test_what_a_full_disk_leaves_out_is_counted_at_once(samples: Path, tmp_path: Path) -> None:
+    """In the metrics, while it is full: what the ring overwrites is lost."""
+    many(samples, tmp_path / "in.pcap", 8)
+    recorder, metrics = Recorder(tmp_path / "x.pcap", size=2 * SEGMENT), Metrics()
+    source = FileSource(str(tmp_path / "in.pcap"))
+    monitor = Monitor(source, Engine(), sinks=[recorder, metrics], clock=source.clock, governor=Governor(None))
+    with no_file_larger_than(100), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording_files, "_RETRY", 0.0)
+        while not over(source, recorder):
+            source.wait(0.1)
+            monitor.step()
+    families = {family.metric.name: family for family in metrics.families(monitor.status)}
+    (point,) = families["kafkatap_unwritten_packet_bytes_total"].points
+    assert point.value == monitor.status.unwritten["packet_bytes"] > SEGMENT
+    assert not families["kafkatap_unwritten_rows_total"].points
+    monitor.finish()
 
 
 def test_incidents_that_a_full_disk_leaves_out_do_not_begin(samples: Path, tmp_path: Path) -> None:
@@ -630,7 +655,11 @@ def test_incidents_that_a_full_disk_leaves_out_do_not_begin(samples: Path, tmp_p
     with no_file_larger_than(100):
         record(tmp_path / "in.pcap", recorder)
     assert recorder.incidents > 6
-    assert [text.rpartition(": ")[2] for text in told[:-1]] == ["packets are not recorded; the capture continues"]
+    first, left_out = told[:-1]
+    assert first.rpartition(": ")[2] == "packets are not recorded; the capture continues"
+    assert (
+        left_out == f"{units.size(recorder.unwritten()['packet_bytes'])} of packets were not recorded: File too large"
+    )
     assert told[-1] == f"{recorder.incidents} incidents were not recorded"
     assert list(tmp_path.glob("x-*")) == []
 
@@ -678,7 +707,7 @@ def test_a_file_that_is_removed_is_not_written_to(
     recorder.settle()
     (tmp_path / "x.pcap").unlink()
     record(samples / "apache-4.3.pcap.zst", recorder)
-    assert len(told) == 1
+    assert len(told) == 1 + (patience > 0)  # what was not written is counted
     assert "it was removed" in told[0]
     if patience:
         assert list(tmp_path.iterdir()) == []

@@ -23,6 +23,8 @@ LEDGER = {
     "requests": "Requests by where they ended.",
     "responses": "Responses by where they ended.",
 }
+#: What `Sink.unwritten` counts.
+UNWRITTEN = {"packet_bytes": "Bytes of packets that --write-pcap", "rows": "Rows of tables that --parquet"}
 #: The tables of counts behind metrics, with the labels of their rows.
 TABLES: dict[str, tuple[str, ...]] = {
     "calls": ("api", "broker"),
@@ -158,6 +160,8 @@ METRICS: tuple[Metric, ...] = (
     _count("captured_packets", "Packets that were analysed."),
     _count("payload_bytes", "TCP payload on the wire."),
     _count("dropped_packets", "Packets that the kernel dropped because they were not read in time."),
+    *(_count(f"unwritten_{name}", f"{text} could not write: the disk was full, away or too slow.")
+      for name, text in UNWRITTEN.items()),
     *(_count(f"ledger_{ledger_metric(section)}", text, "place") for section, text in LEDGER.items()),
     *(_gauge(f"ledger_open_{ledger_metric(section)}", f"{section.capitalize()} without a place in the ledger so far.")
       for section in LEDGER),
@@ -170,6 +174,7 @@ METRICS: tuple[Metric, ...] = (
     _gauge("encrypted_ratio", "The share of the TCP payload that is TLS and was not decrypted, 0 to 1."),
     _gauge("decrypted_ratio", "The share of the TCP payload that is TLS and was decrypted, 0 to 1."),
     _gauge("last_second_timestamp_seconds", "When counts were last added, seconds since the epoch."),
+    _gauge("last_packet_timestamp_seconds", "When the latest packet came, seconds since the epoch."),
     _gauge("interface_info", "The interfaces that are captured; always 1.", "interface"),
     _gauge("build_info", "The versions of kafkatap and Python; always 1.", "version", "python"),
 )  # fmt: skip

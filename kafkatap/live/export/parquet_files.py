@@ -107,6 +107,9 @@ class ParquetLog(Sink):
         """Rows that could not be written."""
         return self._files.lost + self._without_room
 
+    def unwritten(self) -> Mapping[str, int]:
+        return {"rows": self.lost}
+
     def settle(self) -> None:
         """Wait until the disk has what was handed over so far."""
         self._disk.settle()

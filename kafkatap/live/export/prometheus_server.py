@@ -56,7 +56,7 @@ class Server:
         except OSError as error:
             shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             raise OSError(f"cannot serve metrics at {shown}: {reason_of(error)}") from None
-        self._http.set_app(_with_name(make_wsgi_app(registry)))
+        self._http.set_app(_with_name(_with_head(make_wsgi_app(registry))))
         self.address = self._http.server_name, self._http.server_port
         self._thread = Thread(target=self._http.serve_forever, args=(0.1,), name="prometheus", daemon=True)
         self._thread.start()
@@ -109,6 +109,21 @@ def _with_name(app: Any) -> Any:
 
     def answer(environ: Any, start: Any) -> Any:
         return app(environ, lambda status, headers, *rest: start(status, [*headers, ("Server", "kafkatap")], *rest))
+
+    return answer
+
+
+def _with_head(app: Any) -> Any:
+    """The same application; it answers HEAD too, as probes ask: as GET, without the body."""
+
+    def answer(environ: Any, start: Any) -> Any:
+        if environ["REQUEST_METHOD"] != "HEAD":
+            return app(environ, start)
+        given: list[Any] = []
+        body = app({**environ, "REQUEST_METHOD": "GET"}, lambda *head: given.extend(head))
+        status, headers = given[:2]
+        start(status, [*headers, ("Content-Length", str(sum(map(len, body))))])
+        return []
 
     return answer
 

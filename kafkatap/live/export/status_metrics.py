@@ -9,7 +9,7 @@ from functools import cache
 from ..governor import LEVELS
 from ..status import Status
 from .label_slots import BROKERS, label
-from .metric_list import COUNTER, LEDGER, Family, Metric, Point, ledger_metric
+from .metric_list import COUNTER, LEDGER, UNWRITTEN, Family, Metric, Point, ledger_metric
 
 #: Series by the name of their metric.
 Points = dict[str, list[Point]]
@@ -41,6 +41,13 @@ def status_points(status: Status, started: int) -> Points:
         "kafkatap_encrypted_ratio": [Point((), status.encrypted_share)],
         "kafkatap_decrypted_ratio": [Point((), status.decrypted_share)],
         "kafkatap_last_second_timestamp_seconds": [Point((), status.now / 1e9)],
+        "kafkatap_last_packet_timestamp_seconds": [Point((), status.last_packet / 1e9)] if status.last_packet else [],
+        **{
+            f"kafkatap_unwritten_{name}_total": [
+                Point((), n, started) for key, n in status.unwritten.items() if key == name
+            ]
+            for name in UNWRITTEN
+        },
         "kafkatap_interface_info": [Point((label(name),), 1) for name in status.interfaces],
         "kafkatap_build_info": [Point(_versions(), 1)],
     }

@@ -51,8 +51,9 @@ class PacketRing:
         self._refused = refused
         self._bytes = untouched(self._count * SEGMENT, np.uint8)
         self._bytes[:_TAKEN_AT_ONCE] = 0
-        #: Of the segments with packets: where each begins, and `counters` at that time.
+        #: Of the segments with packets: where each begins, the latest time of packets then, and `counters`.
         self._begins = deque([0])
+        self._times = deque([0])
         self._counted = deque([(0, 0)])
         self._turns = 0  # the number of the segment that is being filled
         self._interfaces = np.zeros(16, writer.LINK)
@@ -88,10 +89,12 @@ class PacketRing:
         counted = self._counters()
         with self.lock:
             self._begins.append(self.head)
+            self._times.append(self.latest)
             self._counted.append(counted)
             self._turns += 1
             if len(self._begins) > self._count:
                 self._begins.popleft()
+                self._times.popleft()
                 self._counted.popleft()
             place = self._turns % self._count * SEGMENT
             self._state["position"], self._state["end"] = place, place + SEGMENT
@@ -105,6 +108,10 @@ class PacketRing:
     def oldest(self) -> int:
         """Where the oldest kept segment begins."""
         return self._begins[0]
+
+    def missing_since(self, time: int) -> int:
+        """How long after a time (ns since the epoch) the packets that are kept begin, ns; 0: they reach so far back."""
+        return max(self._times[0] - time, 0)
 
     def set_latest(self, now: int) -> None:
         """The clock of packets was set, to `now` (ns since the epoch): later packets are no earlier than that."""

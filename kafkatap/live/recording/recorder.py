@@ -206,7 +206,8 @@ class Recorder(Sink):
         if self._cool_down.fresh([(cause, 0)], now):
             self._cool_down.begin([(cause, 0)], now)
             if self._span is None:
-                self._begin_incident(units.safe(finding.text), finding.begin or now)
+                begin = finding.begin or now
+                self._begin_incident(units.safe(finding.text), begin, begin)
             self._quiet_from, self._quiet_at = now + self._after, NEVER
         if self._span is not None:
             self._span.matched += 1
@@ -223,6 +224,9 @@ class Recorder(Sink):
             self._end_incident()
         self._write()
 
+    def unwritten(self) -> Mapping[str, int]:
+        return {"packet_bytes": self._files.missing + self._files.unwritten}
+
     def resolve_names(self, engine: Engine) -> None:
         if self._selector is not None:
             self._selector.forget()
@@ -237,6 +241,8 @@ class Recorder(Sink):
         files = self._files
         if not self._disk.close():
             self._notify(f"{self.path}: the disk does not answer: the last packets are not recorded")
+        if files.unwritten:
+            self._notify(f"{units.size(files.unwritten)} of packets were not recorded: {files.why}")
         if files.not_recorded:
             self._notify(f"{files.not_recorded} incidents were not recorded")
         if files.missing:
@@ -246,8 +252,11 @@ class Recorder(Sink):
 
     # ---------------------------------------------------------------- spans
 
-    def _begin_incident(self, what: str, moment: int) -> None:
+    def _begin_incident(self, what: str, moment: int, since: int) -> None:
+        """Begin a file named by `moment`, which should have the packets from `since` on (ns since the epoch)."""
         self.incidents += 1
+        if missing := self._ring.missing_since(since):
+            what += f"; the packets in memory begin {units.duration(missing)} later (--ring-size)"
         self._begin(Span(max(self._taken, self._ring.oldest), moment, what))
 
     def _begin(self, span: Span) -> None:
@@ -278,12 +287,16 @@ class Recorder(Sink):
         )
 
 
-def _incident(batch: Batch, row: int, engine: Engine) -> tuple[str, int]:
-    """What a line says of the exchange in a row, and its time, ns since the epoch."""
+def _incident(batch: Batch, row: int, engine: Engine) -> tuple[str, int, int]:
+    """What a line says of the exchange in a row, its time, and when it began, ns since the epoch."""
     exchange = batch.exchanges[row]
     codes = batch.results["error_code"][batch.results["exchange"] == exchange["exchange"]]
     moment = int(exchange["response_last" if exchange["outcome"] == r.ANSWERED else "request_last"])
-    return describe(exchange, codes, engine), moment
+    return describe(exchange, codes, engine), moment, _began(exchange)
+
+
+def _began(exchange: Array) -> int:
+    return int(exchange["response_first" if exchange["outcome"] == r.ORPHAN_RESPONSE else "request_first"])
 
 
 def describe(exchange: Array, codes: Array, engine: Engine) -> str:
@@ -296,7 +309,7 @@ def describe(exchange: Array, codes: Array, engine: Engine) -> str:
         parts.append(f'of "{units.safe(client.decode("utf-8", "replace"))}"')
     ends = ("client", "broker")
     parts.append(" > ".join(endpoint(engine.addresses[exchange[f"{e}_ip"]], int(exchange[f"{e}_port"])) for e in ends))
-    parts.append(f"at {units.iso(int(exchange['response_first' if orphan else 'request_first']))}")
+    parts.append(f"at {units.iso(_began(exchange))}")
     failed = np.unique(codes[codes != 0]).tolist()
     said = [error_label(code) for code in failed[:_NAMED]] + ["..."] * (len(failed) > _NAMED)
     if exchange["outcome"] == r.ANSWERED:

@@ -70,6 +70,8 @@ class RecordingFiles:
         self.is_renewed = False  # the file of all packets ends here, and another one begins
         self.not_recorded = 0  # incidents without a file
         self.missing = 0  # bytes that were overwritten before they were written
+        self.unwritten = 0  # bytes that a disk did not take: it was full, or away
+        self.why = ""  # ... as the last error says
         self._path, self._ring, self._notify = path, ring, notify
         self._has_incidents = has_incidents
         self._is_device = is_device(str(path))
@@ -87,6 +89,7 @@ class RecordingFiles:
         self._start = self._written = 0  # the positions at which the file begins, and before which it is written
         self._is_known = False  # a line reported that the incident began
         self._is_over = False  # no more is written of this span
+        self._is_full = False  # ... because of the limit
         self._failed = False  # a line reported a failed write
         self._retry, self._retry_at = _RETRY, 0.0
         if not has_incidents:
@@ -126,11 +129,12 @@ class RecordingFiles:
     def _begin(self, span: Span) -> None:
         self._span = span
         self._start = self._written = span.begin
-        self._is_known = self._is_over = False
+        self._is_known = self._is_over = self._is_full = False
         self._retry_at = 0.0
 
     def _end(self, span: Span) -> None:
         """End the span, and its file."""
+        self._leave_out(span.end)
         if self._file is not None:
             self._end_file(is_last=True)
         if self._has_incidents and not self._is_known and span.begin < span.end:
@@ -154,6 +158,14 @@ class RecordingFiles:
                 self._report_incident()
             if len(kept) < len(data) or self._is_old():
                 self._fill()
+        if self._is_over:
+            self._leave_out(end)
+
+    def _leave_out(self, end: int) -> None:
+        """Count the packets before `end` that are not written, unless the limit is why."""
+        if not self._is_full and self._written < end:
+            self.unwritten += end - self._written
+            self._written = end
 
     def _next(self, end: int) -> Array:
         """A copy of the next packets in the ring. Those that were overwritten are missing."""
@@ -161,8 +173,11 @@ class RecordingFiles:
         with self._ring.lock:
             oldest = self._ring.oldest
             if self._written < oldest:
-                if self._written > self._span.begin or not self._has_incidents:  # else it is older than the ring
-                    self._report_missing(min(oldest, end) - self._written)
+                lost = min(oldest, end) - self._written
+                if self._failed:
+                    self.unwritten += lost
+                elif self._written > self._span.begin or not self._has_incidents:  # else it is older than the ring
+                    self._report_missing(lost)
                 if self._start == self._written:
                     self._start = oldest
                 self._written = oldest
@@ -192,7 +207,7 @@ class RecordingFiles:
             self._end_file()
             return
         self._notify(f"{units.size(self._budget.limit)} of packets, which is the limit, hold no more of this incident")
-        self._is_over = True
+        self._is_over = self._is_full = True
         if self._written == self._start:
             self._remove()
 
@@ -276,7 +291,7 @@ class RecordingFiles:
         if not self._failed:
             path = self._path if self._file is None else self._file.path
             self._notify(f"{path}: {error.strerror or error}: packets are not recorded; the capture continues")
-        self._failed = True
+        self._failed, self.why = True, error.strerror or str(error)
         self._retry_at = time.monotonic() + self._retry
         self._retry = min(2 * self._retry, _LAST_RETRY)
         self._is_over |= self._is_device
@@ -313,7 +328,7 @@ class RecordingFiles:
         except FileNotFoundError:
             return False
         except OSError as error:
-            self._is_over = True
+            self._is_over, self.why = True, error.strerror or str(error)
             self._notify(f"{file.path}: {error.strerror}: it cannot be renamed, so further packets are not recorded")
         else:
             self._made.append(file.path)
