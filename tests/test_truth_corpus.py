@@ -105,7 +105,8 @@ def test_pcapng_of_another_host_that_dropped_packets(corpus: Path) -> None:
 
 def test_no_request_waits_longer_for_a_quota_than_the_quota_lasted(corpus: Path) -> None:
     """Brokers since 2.0 mute a connection for throttle_time_ms after each throttled response. A request, also one that
-    stands half-sent before the closed window, waits at most for what these windows take of its time."""
+    stands half-sent before the closed window, waits at most for what these windows take of its time. Of a run of
+    windows, that is known by the share that they take of it: single requests may have somewhat more."""
     table = analyze(corpus / "captures" / "apache-4.3-broker1.pcap.zst", client="greedy-producer").exchanges
     names = ("connection", "request_first", "response_first", "throttle_time_ms", "throttle_wait_ns")
     columns = {name: pc.cast(table[name], pa.int64()).to_pylist() for name in names}
@@ -114,7 +115,7 @@ def test_no_request_waits_longer_for_a_quota_than_the_quota_lasted(corpus: Path)
     for connection, _, answered, throttle_ms, _ in sorted(rows, key=lambda row: row[2] or 0):
         if throttle_ms:
             windows.setdefault(connection, []).append((answered, answered + throttle_ms * 1_000_000))
-    checked = 0
+    checked = beyond = 0
     for connection, asked, answered, _, wait in rows:
         muted, until = 0, 0
         for begin, end in windows.get(connection, ()):
@@ -122,5 +123,7 @@ def test_no_request_waits_longer_for_a_quota_than_the_quota_lasted(corpus: Path)
             muted += max(end - begin, 0)
             until = max(until, end)
         checked += (wait or 0) > 100_000_000
-        assert (wait or 0) <= 1.15 * muted + 5_000_000, (asked, wait, muted)
+        assert (wait or 0) <= 1.4 * muted + 5_000_000, (asked, wait, muted)
+        beyond += max((wait or 0) - muted, 0)
     assert checked > 20
+    assert beyond < 0.03 * sum(row[-1] or 0 for row in rows)
