@@ -120,9 +120,9 @@ def _canonical(name: str) -> str:
 
 
 def _needed(name: str, left_out: set[str]) -> list[metadata.Distribution]:
-    """A distribution and its installed dependencies, without extras."""
+    """A distribution and its installed dependencies: with the extra of tables, and without any other."""
     found: dict[str, metadata.Distribution] = {}
-    open_ = [name]
+    first, open_ = _canonical(name), [name]
     while open_:
         name = _canonical(open_.pop())
         if name in found or name in left_out:
@@ -133,7 +133,8 @@ def _needed(name: str, left_out: set[str]) -> list[metadata.Distribution]:
             continue  # needed on other systems
         for requirement in found[name].requires or ():
             wanted = re.match(r"[\w.-]+", requirement)
-            if wanted and "extra ==" not in requirement:
+            is_of_tables = name == first and re.search(r"extra == ['\"]arrow['\"]", requirement) is not None
+            if wanted and (is_of_tables or "extra ==" not in requirement):
                 open_.append(wanted.group())
     return list(found.values())
 

@@ -426,7 +426,7 @@ def _throttle_times(counts: ReportCounts, context: Context) -> dict[Value, int]:
 
 def _also(others: Sequence[tuple[Value, int]]) -> list[str]:
     """Further clients with their times, as a part of a sentence."""
-    named = [f"{client_text(name)} {units.duration(ns)}" for name, ns in others]
+    named = [f"{client_text(name).removeprefix('client ')} {units.duration(ns)}" for name, ns in others]
     return [f"also {listed(named)}"] if named else []
 
 

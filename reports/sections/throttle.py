@@ -55,8 +55,7 @@ def throttle(counts: ReportCounts, context: Context) -> ReportTable:
         lambda r: (-r.throttle_wait_ns, -r.throttle_time_ms, str(r.key)),
     )  # fmt: skip
     notes = (
-        "Throttle time: throttle_time_ms in the responses.",
-        "Throttle wait: of the next requests of the connection, of any API; before Kafka 2.0, of the throttled one. "
+        "Throttle wait: of the next requests of the connection; before Kafka 2.0, of the throttled one.",
         "Several may wait for the same throttle time: one that is not sent whole waits for all of it meanwhile.",
     )
     return ReportTable(

@@ -198,7 +198,8 @@ def test_the_sentence_without_a_key_log() -> None:
     found = encryption_of(whole(np.concatenate([tls(), tls(), connection()]), 20_000))
     assert found.sentences() == (
         "66.7 % of the payload is TLS and was not decrypted: no key log was given (2 connections). --keylog FILE "
-        "decrypts it with the secrets of clients or brokers (docs/tls.md)."
+        "decrypts it with the secrets of clients or brokers; `kafkatap keys --pid PID -o FILE` takes those of open "
+        "connections out of a running JVM (docs/tls.md)."
     )
 
 

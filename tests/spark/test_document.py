@@ -34,7 +34,7 @@ NOT_RUN = {
         "Kubernetes and an object store",
 }  # fmt: skip
 #: This is what the fixture `python` does, from the wheel instead of a registry.
-INSTALLED = "pip install 'kafkatap[spark]'"
+INSTALLED = "pip install '.[spark]'"
 #: The blocks that run, by the first command or line of each.
 COMMAND = "kafkatap spark 'captures/**/*.pcap.zst' -o tables"
 SUBMIT = 'spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures -o hdfs:///tables'
