@@ -4,21 +4,20 @@ Each second it adds what the engine still holds, as it would be if the capture e
 connections, and the oldest request of each connection that waits. Then it asks the section for its findings. So live
 capture and reports judge by the same rules, and a report on the packets so far says the same. Events of which the rules
 want to know the end of a capture (a leak, packets that were lost) are not among them.
+
+A look takes time for each host. Seconds in which it could find nothing new have none (`event_signs`), and a look that
+takes more processor time than the governor grants waits until that is saved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from kafkatap.kernels.arrays import grown, is_among, taken
-from kafkatap.kernels.decorator import record_dtype
-from kafkatap.reassembly.dtypes import ROW_OPEN
+from kafkatap.kernels.arrays import is_among
 from kafkatap.reports import kinds, units
 from kafkatap.reports.batch import Array, Batch
-from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.connection_words import NOT_CLOSED
 from kafkatap.reports.findings import NOTE, Finding
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.section_parts.section_counts import SectionCounts
 
     from ..engine.engine import Engine
+    from .governor import Allowance
 
 SECOND = 1_000_000_000
 #: Rows of each count that are kept, the latest: minutes of a busy cluster. They bound the time of a look.
@@ -43,21 +43,34 @@ _BY_SILENCE = kinds.SILENCES | {kinds.CUT_OFF, kinds.FROZE}
 #: A silence that begins so long before a drop, or later, may be one of the capture.
 _NEAR_NS = 2 * SECOND
 _WANTED = ("events",)
-#: Of a connection by number: which one it was, and how many packets it had, when its row was made.
-_MADE = record_dtype(("serial", "i8"), ("packets", "i8"))
+#: Seconds for which `EventWatch.late` tells of a look that waited.
+_LATELY = 10
 
 
 class EventWatch:
-    """`end_second` returns the events that are new."""
+    """`end_second` returns the events that are new. `allowance`: of processor time for looks."""
 
-    def __init__(self, engine: Engine) -> None:
-        from kafkatap.reports.sections.event_counts import CONNECTION_COLUMNS
-
-        self._open = _OpenConnections(CONNECTION_COLUMNS)
-        self._counts = engine.section_counts(_WANTED, ROWS)
+    def __init__(self, engine: Engine, allowance: Allowance) -> None:
+        self._allowance = allowance
         self._first: int | None = None  # what came before is not known
         self._dropped = 0  # when the kernel dropped packets for the last time
         self._announced: dict[tuple[object, ...], tuple[int, int]] = {}  # by kind and parties: until when, last found
+        self._lasting: list[tuple[object, ...]] = []  # the keys of those that last, as of the last look
+        self._before = 0  # the time of the last second
+        self._put_off = 0  # seconds for which the next look has waited
+        self._lately: deque[int] = deque(maxlen=_LATELY)
+        self._begin(engine)
+
+    def _begin(self, engine: Engine) -> None:
+        from kafkatap.reports.sections.event_counts import CONNECTION_COLUMNS
+
+        from .event_signs import Signs
+        from .open_connections import OpenConnections
+
+        self._open = OpenConnections(CONNECTION_COLUMNS)
+        self._counts = engine.section_counts(_WANTED, ROWS)
+        self._signs = Signs(self._counts)
+        self._has_ended = False  # connections, since the last second
 
     def add(self, batch: Batch) -> None:
         """Add finished exchanges, each once."""
@@ -66,41 +79,79 @@ class EventWatch:
     def add_connections(self, rows: Array) -> None:
         """Add connections (CONNECTION_ROW) that ended."""
         self._counts.add_connections(rows)
+        self._has_ended = True
 
     def restart(self, engine: Engine) -> None:
         """Forget all: the engine is about to change its numbers."""
-        from kafkatap.reports.sections.event_counts import CONNECTION_COLUMNS
-
-        self._open = _OpenConnections(CONNECTION_COLUMNS)
-        self._counts = engine.section_counts(_WANTED, ROWS)
+        self._begin(engine)
         self._first = engine.latest
 
     def note_drops(self, now: int) -> None:
         """The kernel dropped packets within the last second."""
         self._dropped = now
 
-    def end_second(self, engine: Engine) -> list[Finding]:
-        """The events that a report on the packets so far has, and had not before."""
+    def end_second(self, engine: Engine, seconds: int = 1) -> list[Finding]:
+        """The events that a report on the packets so far has, and had not before. `seconds`: that passed."""
+        if self._first is None:
+            self._first = engine.first
+        now = engine.latest
+        self._allowance.save(seconds)
+        waiting = self._read(engine, now)
+        found: list[Finding] = []
+        if not (self._signs.are_there(now) or self._open.has_stuck or self._waits(engine, waiting)):
+            self._put_off = 0
+        elif self._allowance.is_spent:
+            self._put_off += seconds
+        else:
+            self._put_off = 0
+            with self._allowance.spending():
+                found = list(self._new(self._look(engine, waiting), now))
+        self._before = now
+        self._lately.append(self._put_off)
+        return found
+
+    @property
+    def late(self) -> int:
+        """How many seconds a look has waited for processor time, the most of the last seconds: events may come so much
+        later."""
+        return max(self._lately, default=0)
+
+    def _read(self, engine: Engine, now: int) -> Batch | None:
+        """Read what came in the last second; return what waits."""
+        self._counts.finish()
+        if self._open.read(engine) or self._has_ended:
+            self._signs.note(now)
+        self._has_ended = False
+        self._signs.read(now)
+        self._counts.forget_events("events", now - KEPT_NS)
+        self._signs.forgot()
+        return engine.waiting_rows(now - _WAITS_NS)
+
+    def _waits(self, engine: Engine, waiting: Batch | None) -> bool:
+        """Whether requests wait for a broker that is silent, or on a connection with packets that were sent again."""
+        if waiting is None:
+            return False
+        if self._signs.has_silent(waiting.exchanges, engine.latest):
+            return True
+        resent = self._open.resent(engine)
+        return bool(len(resent)) and bool(is_among(waiting.exchanges["connection"], resent).any())
+
+    def _look(self, engine: Engine, waiting: Batch | None) -> list[Finding]:
+        """All events that a report has now."""
         from kafkatap.reports.counting.counts import ReportCounts
         from kafkatap.reports.section_parts.section import SectionInput
         from kafkatap.reports.sections.events import findings
 
-        if self._first is None:
-            self._first = engine.first
-        self._counts.finish()
-        self._counts.forget_events("events", engine.latest - KEPT_NS)
         context = names_of(engine)._replace(first=self._first, last=engine.latest)
-        found = findings(SectionInput(self._with_open(engine), ReportCounts(), context, {}))
-        return list(self._new(found, engine.latest))
+        return findings(SectionInput(self._with_open(engine, waiting), ReportCounts(), context, {}))
 
-    def _with_open(self, engine: Engine) -> SectionCounts:
+    def _with_open(self, engine: Engine, waiting: Batch | None) -> SectionCounts:
         """The counts, with what is open and waits now."""
         made = engine.section_counts(_WANTED, 2 * ROWS)
         made.merge(self._counts)
         rows = self._open.rows(engine)
         # At the end of a capture, what waits has no answer. On a connection that one end has closed, it gets none.
         rows["unanswered"] += rows["closed_with"] != NOT_CLOSED
-        waiting = engine.waiting_rows(engine.latest - _WAITS_NS)
         if waiting is not None:
             rows["unanswered"] += is_among(rows["connection"], waiting.exchanges["connection"])
             made.add(waiting)
@@ -109,6 +160,10 @@ class EventWatch:
         return made
 
     def _new(self, found: list[Finding], now: int) -> Iterator[Finding]:
+        # What lasted until the last look did so until the last second, if there was none in between.
+        for key in self._lasting:
+            self._announced[key] = (max(self._announced[key][0], self._before), self._announced[key][1])
+        self._lasting = []
         for finding in found:
             begin = finding.begin or now
             if finding.id in kinds.AT_END or begin < (self._first or 0) or self._is_doubtful(finding):
@@ -118,6 +173,7 @@ class EventWatch:
             keys = (_whom(finding), (finding.id, begin))  # a broker's address may be learnt later
             before = max(self._announced.get(key, (0, 0))[0] for key in keys)
             self._announced.update(dict.fromkeys(keys, (max(until, before), now)))
+            self._lasting += keys if finding.end is None and finding.severity != NOTE else ()
             if begin > before + _SAME_NS:
                 yield finding
         self._announced = {key: each for key, each in self._announced.items() if each[1] > now - 2 * KEPT_NS}
@@ -146,32 +202,3 @@ class EventNotices(Sink):
             begin=None if finding.begin is None else units.iso(finding.begin), numbers=dict(finding.numbers),
             parties=[party._asdict() for party in finding.parties],
         )  # fmt: skip
-
-
-class _OpenConnections:
-    """Rows of the open connections, of which only those that had packets are made anew each second. `columns`: those of
-    CONNECTION_ROW that the rows have. A row takes memory for these only."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = columns
-        self._rows: Array = np.zeros(256, [(name, CONNECTION_ROW[name]) for name in columns])
-        self._made: Array = np.zeros(256, _MADE)
-
-    def rows(self, engine: Engine) -> Array:
-        """A copy of the rows of all connections that are open now."""
-        table = engine.assembler.connections
-        if len(self._rows) < len(table):
-            self._rows, self._made = (grown(rows, len(table)) for rows in (self._rows, self._made))
-        numbers = np.flatnonzero(table["used"] == ROW_OPEN)
-        made = self._made[numbers]
-        is_changed = np.zeros(len(numbers), bool)
-        for name in ("serial", "packets"):
-            is_changed |= made[name] != table[name][numbers]
-        changed = numbers[is_changed]
-        if len(changed):
-            rows = engine.open_rows(changed)
-            for name in self._columns:
-                self._rows[name][changed] = rows[name]
-            for name in ("serial", "packets"):
-                self._made[name][changed] = table[name][changed]
-        return taken(self._rows, numbers)

@@ -17,7 +17,8 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 #: FULL decodes everything. LEAN decodes no topics, only error codes and throttle times. HEADERS reads the first bytes
 #: of each message: requests, responses and their times. PAUSED also stops reading at times.
@@ -39,13 +40,48 @@ _STARVED = 0.8
 _HELD_UP = 0.1
 #: Seconds that suffice to measure a share.
 _MEASURABLE = 0.2
+#: The share of a core that looks for events may take.
+WATCH = 0.03
+#: What rounding may leave of an Allowance, seconds.
+_ROUNDED = 1e-9
+#: Seconds whose unspent part of an Allowance may be spent at once, and for which work waits at most.
+_SAVED, _OWED = 10, 16
 SECOND = 1_000_000_000
+
+
+class Allowance:
+    """Processor time for work that can wait: `share` of a core (None: all of it). What is not spent is saved up to that
+    of `_SAVED` seconds. What was spent too much is waited for, at most `_OWED` seconds. `clock`: seconds of processor
+    time of this thread."""
+
+    def __init__(self, share: float | None, clock: Callable[[], float] = time.thread_time) -> None:
+        self._share, self._clock = share, clock
+        self._left = 0.0 if share is None else share * _SAVED
+        self._is_first = True
+
+    def save(self, seconds: int) -> None:
+        """Seconds passed."""
+        if self._share is not None:
+            self._left = min(self._left + self._share * seconds, self._share * _SAVED)
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left < -_ROUNDED
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Count the processor time of a block of this thread. The first one does not count: it loads what it needs."""
+        begin = self._clock()
+        yield
+        if self._share is not None and not self._is_first:
+            self._left = max(self._left - (self._clock() - begin), -self._share * _OWED)
+        self._is_first = False
 
 
 class Governor:
     """`limit`: a share of one core, 0.33 is a third; None: only drops count. `strict`: keep to the limit even if that
     drops packets, else never pause. `topics`: whether FULL is the best level. `headers_only`: whether HEADERS is.
-    `priority`: of the calling thread."""
+    `priority`: of the calling thread. `watch`: the share of one core that looks for events may take; None: any."""
 
     def __init__(
         self,
@@ -54,9 +90,11 @@ class Governor:
         strict: bool = False,
         priority: Priority | None = None,
         headers_only: bool = False,
+        watch: float | None = WATCH,
     ) -> None:
         self.limit = limit
         self.priority = priority or Priority()
+        self.watch = Allowance(watch)
         self.highest = PAUSED if strict else HEADERS
         self.lowest = HEADERS if headers_only else FULL if topics else LEAN
         self.level = self.lowest

@@ -121,7 +121,7 @@ class Monitor:
         self.health = BrokerHealth(lambda name: self._selector.selection.has_broker(name))
         engine.watcher = self.health.add_ended
         is_watched = self.sections is not None and any(s.name == "events" for s in self.sections.sections)
-        self.events = EventWatch(engine) if is_watched else None
+        self.events = EventWatch(engine, self.governor.watch) if is_watched else None
         self._base = _Base()
         self._counted_from = 0  # the first exchange whose provisional row may be counted
         self._last = (0, 0, 0)  # packets, payload bytes and drops at the end of the last second
@@ -246,7 +246,7 @@ class Monitor:
         if self.events is not None:
             if self.source.counters()[1] > self._last[2]:
                 self.events.note_drops(now)
-            for finding in self.events.end_second(self.engine):
+            for finding in self.events.end_second(self.engine, max(missed, 0) + 1):
                 for sink in self.sinks:
                     sink.add_event(finding)
         self._publish_slice(now)
@@ -315,6 +315,7 @@ class Monitor:
             decrypted_share=engine.decrypted_share,
             last_packet=engine.latest,
             unwritten={name: count for sink in self.sinks for name, count in sink.unwritten().items()},
+            events_late=0 if self.events is None else self.events.late,
             troubles=added(self.health.counts(len(self._drops))),
         )
 

@@ -36,4 +36,5 @@ class Status:
     longest_waits: Mapping[str, int] = field(default_factory=dict)  # `Engine.longest_waits`: ns by broker
     last_packet: int = 0  # the latest time of all packets; 0: none came
     unwritten: Mapping[str, int] = field(default_factory=dict)  # `Sink.unwritten` of all sinks
+    events_late: int = 0  # `EventWatch.late`: seconds
     troubles: Array = field(default_factory=lambda: np.zeros(len(VALUES), np.int64))  # of connections, in the last 10 s

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array, endpoint
 from ..connection_words import P_FOREIGN
@@ -82,22 +82,21 @@ class Cluster:
         self._context = given.context
         self._codes, counted = _ends(given)
         node_of = self._listeners(given)
-        index: dict[tuple[str, int], int] = {}
-        self.nodes: list[int | None] = []
-        self.ends: list[tuple[int, int]] = []
-        best: list[float] = []
-        self._of = np.full(len(self._codes), -1, np.int64)
-        for place, code in enumerate(self._codes.tolist()):
-            node = node_of.get(code)
-            key = ("end", code) if node is None else ("node", node)
-            found = index.setdefault(key, len(index))
-            if found == len(self.nodes):
-                self.nodes.append(node)
-                self.ends.append((code >> _PORT_BITS, code & 0xFFFF))
-                best.append(counted[place])
-            elif counted[place] > best[found]:
-                self.ends[found], best[found] = (code >> _PORT_BITS, code & 0xFFFF), counted[place]
-            self._of[place] = found
+        first, best = np.arange(len(self._codes)), np.arange(len(self._codes))  # the end by which each is known
+        place_of: dict[int, int] = {}
+        named = np.flatnonzero(is_among(self._codes, list(node_of))).tolist()
+        for place in named:
+            first[place] = place_of.setdefault(node_of[int(self._codes[place])], place)
+            if counted[place] > counted[best[first[place]]]:
+                best[first[place]] = place
+        places, self._of = np.unique(first, return_inverse=True)
+        ends = self._codes[best[places]]
+        self.ends: list[tuple[int, int]] = list(
+            zip((ends >> _PORT_BITS).tolist(), (ends & 0xFFFF).tolist(), strict=True)
+        )
+        self.nodes: list[int | None] = [None] * len(places)
+        for node, place in place_of.items():
+            self.nodes[int(self._of[place])] = node
         self.has_answered = np.zeros(len(self.nodes), bool)
         self.has_answered[self._of[counted > 0]] = True
         self._by_node = {node: i for i, node in enumerate(self.nodes) if node is not None}

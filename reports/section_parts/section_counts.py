@@ -191,6 +191,10 @@ class SectionCounts:
         self._set_events(section, [found])
         return found
 
+    def noted(self, section: str) -> int:
+        """How many events of a section there are."""
+        return self._noted[section]
+
     def put_in_order(self, names: Names) -> None:
         """Put the rows of counts in order of their keys: the same for every way to read, whatever came first."""
         for one in self.learned:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values, is_among
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..batch import Array
 from ..finding_words import counted
@@ -104,7 +104,8 @@ def outages(seen: Seen) -> list[Finding]:
     """Findings of stops, hangs, returns and cut-off hosts."""
     found: list[Finding] = []
     silent: list[Outage] = []
-    for broker in range(len(seen.brokers)):
+    answering = distinct_values(seen.answers["broker"]).tolist()  # a scan of ports makes many brokers that never answer
+    for broker in answering:
         silent += _of_broker(seen, broker)
     ends = [_return_of(seen, o.broker, o.gap, o.begin)[0] if o.kind == "stop" else o.gap.end for o in silent]
     costs = Costs(seen, [(o.broker, o.begin, seen.end if end is None else end)
@@ -117,7 +118,7 @@ def outages(seen: Seen) -> list[Finding]:
         process = _listener_of(seen, o, silent)
         cause = None if process is None else made[process][0].key
         found += [one if cause is None else one._replace(cause=cause) for one in mine]
-    for broker in range(len(seen.brokers)):
+    for broker in answering:
         found += _starts(seen, broker)
     outages_of = defaultdict[int | None, list[Outage]](list)
     for outage in silent:
@@ -388,8 +389,6 @@ def _made(
 def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
     """A broker that refused connections, and answers later, without an earlier answer in the capture."""
     mine = seen.answers_of(broker)
-    if not len(mine):
-        return
     first = int(seen.answers["first"][mine].min())
     links = seen.connections_of(broker=broker)
     refused = int((links["refused"] * links["has_answered"])[links["last"] < first].sum())
@@ -421,11 +420,11 @@ def _announcements(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> It
 def _cut_off(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> Iterator[tuple[Span, Finding]]:
     """Hosts of clients whose packets to a broker, or from it, do not arrive, while others' do."""
     hosts = WaitingHosts(seen, SILENCE_NS)
-    for (client_ip, broker), rows in seen.groups("waits", "client_ip", "broker").items():
-        waits = seen.of(seen.waits, rows)
+    unexplained = _unexplained(seen, outages_of)
+    pairs = groups_of(seen.waits["client_ip"][unexplained], seen.waits["broker"][unexplained])
+    for (client_ip, broker), _ in pairs:
+        waits = seen.of(seen.waits, seen.rows_of("waits", client_ip=client_ip, broker=broker))
         chosen, mine = waits["is_resent"], seen.rows_of("answers", client_ip=client_ip, broker=broker)
-        if broker < 0 or not chosen.any():
-            continue
         gaps = [gap for gap in seen.gaps(mine, SILENCE_NS) if (chosen & _overlapping(seen, gap, waits)).any()]
         for gap in _joined(gaps):
             until = gap.until(seen.end)
@@ -436,6 +435,26 @@ def _cut_off(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> Iterator
                 waiting = (waits["begin"] < until) & (waits["end"] > gap.begin)
                 found = _cut(seen, client_ip, broker, gap, seen.of(waits, waiting), goes_on)
                 yield (broker, client_ip, gap.begin, until), found
+
+
+def _unexplained(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> Array:
+    """The waits with packets that were sent again which may lie for SILENCE_NS or more in a silence that overlaps no
+    outage of their broker. When a broker dies, thousands of hosts wait, and none of them is left."""
+    waits = seen.waits
+    begin, end = waits["begin"] + waits["own"], waits["end"]
+    rows = np.flatnonzero(waits["is_resent"] & (waits["broker"] >= 0) & (end - begin >= SILENCE_NS))
+    explained = np.zeros(len(rows), bool)
+    for (broker,), mine in groups_of(waits["broker"][rows]):
+        outages = sorted(outages_of[broker], key=lambda outage: outage.begin)
+        if outages:
+            begins = np.array([outage.begin for outage in outages])
+            # By then the last of all outages that began before was over.
+            over = np.append(0, np.maximum.accumulate([outage.gap.until(seen.end) for outage in outages]))
+            # The part in a silence lasts SILENCE_NS: it ends after `begin` and that, and begins before `end` less that.
+            before = np.searchsorted(begins, begin[rows[mine]] + SILENCE_NS)
+            explained[mine] = over[before] > end[rows[mine]] - SILENCE_NS
+    found: Array = rows[~explained]
+    return found
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:

@@ -16,6 +16,7 @@ from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording.recorder import Recorder
 from kafkatap.live.screen.plain_lines import Plain
 from kafkatap.live.sink import Elapsed
+from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode
 
@@ -75,3 +76,12 @@ def test_lines_tables_and_recordings_go_on(tmp_path: Path) -> None:
     assert len(parts) >= 5
     begun = [text for text in told if " begins: " in text]
     assert len(begun) >= 4
+
+
+def test_the_time_for_looks_is_not_spent_by_it(tmp_path: Path) -> None:
+    source = SetBack(tmp_path / "in.pcap")
+    monitor = Monitor(
+        source, Engine(**needs_of(None)._asdict()), clock=source.clock, sections=counted_sections(None)
+    )  # fmt: skip
+    monitor.run(lambda: source.over)
+    assert monitor.status.events_late == 0

@@ -11,6 +11,7 @@ from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.engine.engine import Engine
 from kafkatap.live.event_watch import EventNotices
 from kafkatap.live.export.metrics import Metrics
+from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording.packet_ring import SEGMENT
 from kafkatap.live.recording.recorder import Recorder
@@ -45,7 +46,10 @@ def play(
     packets = source(str(path))
     seen = Events(packets)
     engine = Engine(**needs_of(None)._asdict())
-    monitor = Monitor(packets, engine, sinks=[*sinks, seen], clock=packets.clock, sections=counted_sections(None))
+    monitor = Monitor(
+        packets, engine, sinks=[*sinks, seen], clock=packets.clock, sections=counted_sections(None),
+        governor=Governor(watch=None),
+    )  # fmt: skip
     monitor.run(lambda: packets.over)
     return monitor, seen.found
 

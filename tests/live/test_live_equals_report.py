@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.engine.engine import Engine
+from kafkatap.live.event_signs import Signs
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.sink import Sink
@@ -88,7 +89,7 @@ def live(path: Path) -> Lines:
     source, lines = FileSource(str(path)), Lines()
     engine = Engine(**needs_of(None)._asdict())
     monitor = Monitor(
-        source, engine, sinks=[lines], clock=source.clock, sections=WANTED, governor=Governor(None)
+        source, engine, sinks=[lines], clock=source.clock, sections=WANTED, governor=Governor(watch=None)
     )  # fmt: skip
     ended = len(lines.seconds)
     while not source.over or len(lines.seconds) == ended:
@@ -151,7 +152,9 @@ def test_bursts_of_several_errors_at_once_are_several_events(tmp_path: Path) -> 
     assert compare(encode(merge(talk.segments, ticking(12))), 1, tmp_path) == 2
 
 
-def test_rows_of_connections_are_made_for_those_that_had_packets(tmp_path: Path) -> None:
+def test_rows_of_connections_are_made_for_those_that_had_packets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     talks = [KafkaTalk(client=(f"10.0.1.{n}", 40_000), client_id="idle") for n in range(1, 200)]
     for talk in talks:
         talk.tcp.open()
@@ -165,8 +168,9 @@ def test_rows_of_connections_are_made_for_those_that_had_packets(tmp_path: Path)
             made.append(len(connections))
             return super().open_rows(connections)
 
+    monkeypatch.setattr(Signs, "are_there", lambda *_: True)
     monitor = Monitor(
-        source, Counting(**needs_of(None)._asdict()), clock=source.clock, sections=WANTED, governor=Governor(None)
+        source, Counting(**needs_of(None)._asdict()), clock=source.clock, sections=WANTED, governor=Governor(watch=None)
     )  # fmt: skip
     while not source.over:
         source.wait(0.1)

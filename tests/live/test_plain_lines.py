@@ -28,7 +28,7 @@ KEYS = (
     "time", "level", "requests_s", "packets_s", "mb_s", "p50_ms", "p99_ms", "slowest", "slowest_p99_ms", "throttled",
     "throttle_wait_ms", "failed", "error_codes", "error", "unanswered", "connections", "waiting",
     "longest_wait_ms", "opened", "refused", "no_answer", "resets", "retransmitted", "zero_windows", "rtt_ms", "drops",
-    "cpu",
+    "cpu", "events_late_s",
 )  # fmt: skip
 NUMBER = re.compile(r"\d+(\.\d+)?|-")
 

@@ -171,6 +171,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge("longest_wait_seconds",
            "How long the oldest request of a broker waits for its response, without the time for which the broker may "
            "hold it for data, for other members or because of a quota.", "broker"),
+    _gauge("events_late_seconds",
+           "How much later events may come, because it takes too much processor time to look for them."),
     _gauge("encrypted_ratio", "The share of the TCP payload that is TLS and was not decrypted, 0 to 1."),
     _gauge("decrypted_ratio", "The share of the TCP payload that is TLS and was decrypted, 0 to 1."),
     _gauge("last_second_timestamp_seconds", "When counts were last added, seconds since the epoch."),

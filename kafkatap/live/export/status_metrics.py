@@ -38,6 +38,7 @@ def status_points(status: Status, started: int) -> Points:
         "kafkatap_open_connections": [Point((), status.connections)],
         "kafkatap_waiting_requests": [Point((), status.waiting)],
         "kafkatap_longest_wait_seconds": [Point((label(name),), ns / 1e9) for name, ns in _longest(status)],
+        "kafkatap_events_late_seconds": [Point((), status.events_late)],
         "kafkatap_encrypted_ratio": [Point((), status.encrypted_share)],
         "kafkatap_decrypted_ratio": [Point((), status.decrypted_share)],
         "kafkatap_last_second_timestamp_seconds": [Point((), status.now / 1e9)],

@@ -187,6 +187,7 @@ def _head(drawing: Drawing, width: int) -> Iterator[Line]:
             _field(1, "connections", f"{s.connections:,}"),
             _field(1, "waiting", f"{s.waiting:,}"),
             *_troubles(s),
+            *([_field(2, "events late", f"{s.events_late} s", WARN)] if s.events_late else []),
             _field(2, "encrypted", units.share(s.encrypted_share)),
             *([_field(2, "decrypted", units.share(s.decrypted_share))] if s.decrypted_share else []),
         ],

@@ -3,7 +3,7 @@
     time=2026-11-21T15:10:40Z level=full requests_s=678.0 packets_s=12345.0 mb_s=4.21 p50_ms=0.412 p99_ms=12.801
     slowest=Produce slowest_p99_ms=31.214 throttled=0 throttle_wait_ms=0.000 failed=2 error_codes=3
     error=NOT_LEADER_OR_FOLLOWER unanswered=0 connections=117 waiting=43 opened=2 refused=0 no_answer=0 resets=0
-    retransmitted=0 zero_windows=0 rtt_ms=0.213 drops=0 cpu=0.07                             (all on one line)
+    retransmitted=0 zero_windows=0 rtt_ms=0.213 drops=0 cpu=0.07 events_late_s=0             (all on one line)
 
 `requests_s` counts requests when they arrive; of a selection, when their exchanges end.
 Broker times exclude requests that wait for something else: Fetch, JoinGroup and SyncGroup. `slowest` is the API with
@@ -104,6 +104,7 @@ class Plain(Sink):
             **_connections(health),
             "drops": drops,
             "cpu": _Fixed(self._monitor.status.cpu, 2),
+            "events_late_s": self._monitor.status.events_late,
         }
         if self._is_json:
             line = json_line(self._wall // SECOND * SECOND, "status", **values)
