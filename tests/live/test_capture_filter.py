@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
+import os
+import re
 import shutil
 import struct
 import subprocess
+import textwrap
+from pathlib import Path
 
 import pytest
 
-from kafkatap.live.capture import capture_filter
+from kafkatap.live.capture import capture_filter, default_filters
 from kafkatap.reassembly.link_types import ETHERNET, RAW
 
 EXPRESSIONS = (
@@ -51,6 +56,44 @@ def libpcap() -> ctypes.CDLL:
     library = capture_filter._libpcap()
     assert library is not None
     return library
+
+
+@needs_libpcap
+def test_the_default_filters_are_what_libpcap_makes() -> None:
+    """KAFKATAP_UPDATE=1 writes them anew."""
+    library = libpcap()
+    library.pcap_lib_version.restype = ctypes.c_char_p
+    version = re.search(r"[0-9]+(\.[0-9]+)+", library.pcap_lib_version().decode())
+    assert version is not None
+    programs = {
+        "ON_ETHERNET": capture_filter.compile_filter(capture_filter.default_filter(ETHERNET), ETHERNET),
+        "WITHOUT_LINK": capture_filter.compile_filter(capture_filter.default_filter(RAW), RAW),
+    }
+    if os.environ.get("KAFKATAP_UPDATE"):
+        path = Path(default_filters.__file__)
+        head = path.read_text("utf-8").partition("MADE_BY")[0]
+        text = f'{head}MADE_BY = "{version[0]}"\n#: Instructions as of `capture_filter`, in hexadecimal digits.\n'
+        for name, program in programs.items():
+            lines = "".join(f'    "{part}"\n' for part in textwrap.wrap(program.hex(), 112))
+            text += f"{name} = bytes.fromhex(\n{lines})\n"
+        path.write_text(text, "utf-8")
+    elif version[0] == default_filters.MADE_BY:
+        assert programs == {name: getattr(default_filters, name) for name in programs}
+    for program in programs.values():  # of any libpcap
+        assert 0 < len(instructions(program)) < 100
+
+
+def test_the_default_filter_needs_no_library_and_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a read-only root without a folder for temporary files, which `find_library` needs."""
+
+    def fails(name: str) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(ctypes.util, "find_library", fails)
+    monkeypatch.setattr(ctypes, "CDLL", fails)
+    for link_type in (ETHERNET, RAW):
+        assert instructions(capture_filter.program_for(None, link_type, "eth0"))[-1][0] == 0x06  # it returns a number
+    assert capture_filter._libpcap() is None
 
 
 @needs_libpcap

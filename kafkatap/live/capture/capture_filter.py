@@ -1,4 +1,5 @@
-"""Capture filters in tcpdump's syntax, compiled to the kernel's classic BPF by libpcap, else by tcpdump.
+"""Capture filters in tcpdump's syntax, compiled to the kernel's classic BPF by libpcap, else by tcpdump. The default
+filters are compiled already (`default_filters`).
 
 A program is an array of instructions (`struct sock_filter`: code u16, jt u8, jf u8, k u32). It returns how many bytes
 of a packet to keep, 0 to drop it.
@@ -13,10 +14,13 @@ import shutil
 import socket
 import struct
 import subprocess
+from contextlib import suppress
 from functools import partial
 
 from kafkatap.reassembly import layers
 from kafkatap.reassembly.link_types import ETHERNET, RAW
+
+from .default_filters import ON_ETHERNET, WITHOUT_LINK
 
 #: Bytes to keep of a packet: all, as in tcpdump.
 WHOLE = 262_144
@@ -62,7 +66,7 @@ def program_for(expression: str | None, link_type: int, interface: str) -> bytes
     """The program of a filter expression for an interface. None: the default filter."""
     if expression is not None:
         return compile_filter(expression, link_type, interface)
-    return compile_filter(default_filter(link_type), link_type)
+    return ON_ETHERNET if link_type == ETHERNET else WITHOUT_LINK
 
 
 def compile_filter(expression: str, link_type: int, interface: str = "") -> bytes:
@@ -89,12 +93,11 @@ def attach(link: socket.socket, program: bytes) -> None:
 
 
 def _libpcap() -> ctypes.CDLL | None:
-    for name in ("libpcap.so.1", "libpcap.so.0.8", ctypes.util.find_library("pcap")):
-        if name:
-            try:
-                return ctypes.CDLL(name)
-            except OSError:
-                continue
+    for name in ("libpcap.so.1", "libpcap.so.0.8", ""):
+        with suppress(OSError):  # also where there is no folder for temporary files, which `find_library` writes
+            found = name or ctypes.util.find_library("pcap")
+            if found:
+                return ctypes.CDLL(found)
     return None
 
 
