@@ -19,7 +19,7 @@ import numpy as np
 
 from kafkatap.dissector.dissector import Dissector, Finished
 from kafkatap.dissector.dtypes import LATE_NS, MAX_FRAME, RESULT
-from kafkatap.dissector.framing.connections import PROTOCOL_TLS
+from kafkatap.dissector.framing.connections import PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs import loading
 from kafkatap.dissector.programs.fact_kinds import rare_apis
@@ -382,9 +382,14 @@ class Engine:
         """Call `watcher` with what connections count when they end."""
         self._ended.on_counted = watcher
 
-    def open_counts(self) -> Counted:
-        """What the connections that did not end count so far."""
-        part = self.assembly.as_ended()
+    def open_counts(self, is_known: bool = False) -> Counted:
+        """What the connections that did not end count so far. `is_known`: only those that speak something known."""
+        numbers = None
+        if is_known:
+            rows = self.dissector.connections
+            is_open = self.assembler.connections["used"][: len(rows)] == ROW_OPEN
+            numbers = np.flatnonzero(is_open & (rows["protocol"][: len(is_open)] != PROTOCOL_UNKNOWN))
+        part = self.assembly.as_ended(numbers)
         streams = taken(self.dissector.streams, (2 * part.ended[:, None] + (0, 1)).reshape(-1))
         protocol = taken(self.dissector.connections, part.ended)["protocol"]
         keys = taken(self.dissector.connections, part.ended)["key"]
@@ -565,9 +570,10 @@ class Engine:
             ledger[section] = {**parts, "unfinished": total - sum(parts.values()), "total": total}
         return ledger
 
-    def ledger(self, ended: EndedConnections | None = None) -> dict[str, dict[str, int]]:
+    def ledger(self, ended: EndedConnections | None = None, with_open: bool = False) -> dict[str, dict[str, int]]:
         """Every packet, payload byte, request and response in exactly one named place. The places add up to "total",
-        once the connections are over. `ended`: in place of the connections that ended so far.
+        once the connections are over. `ended`: in place of the connections that ended so far. `with_open`: also the
+        bytes of open connections of which it is known what they speak.
 
         The section "tunnels" has the packets that came through tunnels, if there are any.
         """
@@ -591,11 +597,16 @@ class Engine:
         }
         tunnels = self.assembler.tunnel_counts
         ended = ended or self._ended
-        packets = {**self.assembler.packet_counts, "duplicate": ended.duplicates}
-        packets["tcp"] -= ended.duplicates
+        places = {**ended.bytes, "duplicate packets": ended.duplicates}
+        if with_open:
+            more = self.open_counts(is_known=True).counts.sum(axis=0).tolist()
+            places = {name: count + new for (name, count), new in zip(places.items(), more, strict=True)}
+        duplicates = places.pop("duplicate packets")
+        packets = {**self.assembler.packet_counts, "duplicate": duplicates}
+        packets["tcp"] -= duplicates
         found = {
             "packets": {**packets, "total": self.packets},
-            "payload bytes": {**ended.bytes, "total": self.assembler.payload_bytes},
+            "payload bytes": {**places, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},
             **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if any(tunnels.values()) else {}),

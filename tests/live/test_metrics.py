@@ -133,6 +133,32 @@ def test_the_ledger_is_the_engines(seen, families):
     assert families["kafkatap_captured_packets_total"].points[0].value == ledger["packets"]["total"]
 
 
+def test_bytes_of_open_connections_have_their_place_within_seconds(samples):
+    """Connections of brokers stay open for days. Counters never fall, and what is open is what nobody knows yet."""
+    metered = Metered(samples / "apache-4.3.pcap.zst")
+    before: dict[tuple[str, ...], float] = {}
+    shares = []
+    for n, _ in enumerate(metered.steps()):
+        if n % 50 != 49 or metered.source.over:
+            continue
+        families = metered.families()
+        places = sums(families["kafkatap_ledger_payload_bytes_total"], "place")
+        assert all(number >= before.get(place, 0) for place, number in places.items())
+        before = places
+        shares.append(
+            families["kafkatap_ledger_open_payload_bytes"].points[0].value
+            / families["kafkatap_payload_bytes_total"].points[0].value
+        )
+    assert len(shares) > 8
+    # At most what the last seconds brought, and what connections have not shown to be Kafka, or TLS.
+    assert max(shares[2:]) < 0.4
+    assert shares[-1] < 0.02
+    ledger = metered.monitor.engine.ledger()["payload bytes"]
+    assert {(name,): n for name, n in ledger.items() if name != "total"} == sums(
+        metered.families()["kafkatap_ledger_payload_bytes_total"], "place"
+    )
+
+
 def test_the_level_of_detail(seen):
     status = replace(seen.monitor.status, level=HEADERS)
     (family,) = (f for f in seen.metrics.families(status) if f.metric.name == "kafkatap_detail_level")

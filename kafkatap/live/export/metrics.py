@@ -42,7 +42,7 @@ from .metric_list import (
     Point,
     table_columns,
 )
-from .status_metrics import ledger_points, process_families, status_points
+from .status_metrics import LedgerCounters, ledger_points, process_families, status_points
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from ..status import Status
 
 SECOND = 1_000_000_000
+#: Seconds after which the bytes of open connections are counted anew: a look at all of them takes milliseconds.
+_PLACES_SECONDS = 5
 PRODUCE = 0
 #: Label values with series of their own, at most: clients and topics (each), APIs, errors.
 TOP, APIS, ERRORS = 50, 150, 150
@@ -108,8 +110,7 @@ class Metrics(Sink):
         }  # fmt: skip
         self._tables = {name: _Table(labels, table_columns(name)) for name, labels in TABLES.items()}
         self._health: Mapping[str, Array] = {}  # of the second that is added next
-        self._ledger: dict[str, dict[str, int]] = {}
-        self._ledger_before: dict[str, dict[str, int]] = {}
+        self._ledger = LedgerCounters()
         self._events: dict[str, int] = {}
         self._started = time.time_ns()
 
@@ -123,7 +124,10 @@ class Metrics(Sink):
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         """Add the counts of one second."""
         names = names_of(engine)
-        ledger = engine.ledger()
+        has_places = now // SECOND % _PLACES_SECONDS == 0
+        ledger = engine.ledger(with_open=has_places)
+        if not has_places:
+            ledger["payload bytes"] = {"total": ledger["payload bytes"]["total"]}
         with self._lock:
             freed = self._add_groups(now, counts, names)
             freed["topic"] = self._add_topics(counts, names)
@@ -131,7 +135,11 @@ class Metrics(Sink):
             for dimension, slot in freed.items():
                 for table in self._tables.values():
                     table.drop(dimension, slot)
-            self._add_ledger(ledger)
+            self._ledger.add(ledger)
+
+    def close(self, engine: Engine) -> None:
+        with self._lock:
+            self._ledger.add(engine.ledger())
 
     def _add_groups(self, now: int, counts: ReportCounts, names: Context) -> dict[str, int]:
         keys, values = _columns(counts.groups, tally.GROUP_KEY, tally.GROUP_VALUES)
@@ -210,20 +218,12 @@ class Metrics(Sink):
         slots, freed = self._labels[dimension].admit([*texts, *others], every)
         return slots[of], freed
 
-    def _add_ledger(self, ledger: dict[str, dict[str, int]]) -> None:
-        for section, parts in ledger.items():
-            before, sums = self._ledger_before.get(section, {}), self._ledger.setdefault(section, {})
-            for part, number in parts.items():
-                new = number - before.get(part, 0)
-                sums[part] = sums.get(part, 0) + (new if new >= 0 else number)  # less: another engine
-        self._ledger_before = ledger
-
     def families(self, status: Status) -> list[Family]:
         """All metrics with their series now. `status`: the monitor's."""
         with self._lock:
             copies = {name: table.rows() for name, table in self._tables.items()}
             texts = {name: list(labels.texts) for name, labels in self._labels.items()}
-            ledger = {section: dict(parts) for section, parts in self._ledger.items()}
+            ledger = self._ledger.sums()
             events = [Point((kind,), count, self._started) for kind, count in sorted(self._events.items())]
         texts["long_poll"] = ["false", "true"]
         named = {name: _Named(table, *copies[name], texts) for name, table in self._tables.items()}

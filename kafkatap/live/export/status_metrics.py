@@ -15,6 +15,30 @@ from .metric_list import COUNTER, LEDGER, UNWRITTEN, Family, Metric, Point, ledg
 Points = dict[str, list[Point]]
 
 
+class LedgerCounters:
+    """The ledger as counters, which only grow. What an open connection speaks may turn out to be something else: its
+    bytes then have another place, and the place that they had grows again when it has more than before."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, dict[str, int]] = {}
+        self._base: dict[str, dict[str, int]] = {}  # of the engines before this one
+        self._before: Mapping[str, Mapping[str, int]] = {}
+
+    def add(self, ledger: Mapping[str, Mapping[str, int]]) -> None:
+        """Add what is new in a ledger."""
+        for section, parts in ledger.items():
+            base, sums = (each.setdefault(section, {}) for each in (self._base, self._sums))
+            if parts["total"] < self._before.get(section, {}).get("total", 0):  # another engine
+                base.update(sums)
+            for part, number in parts.items():
+                sums[part] = max(sums.get(part, 0), base.get(part, 0) + number)
+        self._before = ledger
+
+    def sums(self) -> dict[str, dict[str, int]]:
+        """A copy of all counts, by section and place."""
+        return {section: dict(parts) for section, parts in self._sums.items()}
+
+
 def ledger_points(ledger: Mapping[str, Mapping[str, int]], started: int) -> Points:
     """The places of the ledger, how much has no place yet, and the totals. `started`: ns since the epoch."""
     points: Points = {}
@@ -23,7 +47,7 @@ def ledger_points(ledger: Mapping[str, Mapping[str, int]], started: int) -> Poin
         total = places.pop("total", 0)
         name = ledger_metric(section)
         points[f"kafkatap_ledger_{name}_total"] = [Point((place,), n, started) for place, n in places.items()]
-        points[f"kafkatap_ledger_open_{name}"] = [Point((), total - sum(places.values()))]
+        points[f"kafkatap_ledger_open_{name}"] = [Point((), max(total - sum(places.values()), 0))]
         if section == "packets":
             points["kafkatap_captured_packets_total"] = [Point((), total, started)]
         elif section == "payload bytes":
