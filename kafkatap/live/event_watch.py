@@ -21,9 +21,10 @@ from kafkatap.reports.batch import Array, Batch
 from kafkatap.reports.connection_words import NOT_CLOSED
 from kafkatap.reports.findings import NOTE, Finding
 
-from .sink import Sink, names_of
+from .sink import Elapsed, Sink, names_of
 
 if TYPE_CHECKING:
+    from kafkatap.reports.counting.counts import ReportCounts
     from kafkatap.reports.section_parts.section_counts import SectionCounts
 
     from ..engine.engine import Engine
@@ -189,16 +190,66 @@ def _whom(finding: Finding) -> tuple[object, ...]:
     return (finding.id, *finding.parties[: 2 if finding.id == kinds.CUT_OFF else 1])
 
 
+class _Told:
+    """A kind of event on one party, of which a line was written. `until`: others before that time are only counted.
+    `pause`: how long that is, ns. `last`, `count`: of these."""
+
+    def __init__(self, until: int, pause: int) -> None:
+        self.until, self.pause = until, pause
+        self.last: Finding | None = None
+        self.count = 0
+
+
 class EventNotices(Sink):
-    """Writes a line for each event: to standard error, and to the screen while it has the terminal."""
+    """Writes a line for each event: to standard error, and to the screen while it has the terminal.
+
+    After a line, the same kind of event on the same party is only counted for a minute, and then told in one line. If
+    it goes on, these lines come after twice the time each, up to LONGEST_PAUSE.
+    """
+
+    PAUSE, LONGEST_PAUSE = 60 * SECOND, 960 * SECOND
 
     def __init__(self, notify: Callable[..., None], utc: bool = False) -> None:
         self._notify, self._utc = notify, utc
+        self._elapsed = Elapsed()
+        self._now = 0
+        self._told: dict[tuple[object, ...], _Told] = {}
 
     def add_event(self, finding: Finding) -> None:
+        told = self._told.get(_whom(finding))
+        if told is not None:
+            told.last, told.count = finding, told.count + 1
+            return
+        self._write(finding)
+        self._told[_whom(finding)] = _Told(self._now + self.PAUSE, self.PAUSE)
+
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+        self._now = self._elapsed.at(now)
+        for key, told in list(self._told.items()):
+            if self._now < told.until:
+                continue
+            if told.last is None:
+                del self._told[key]
+                continue
+            self._tell_rest(told)
+            told.pause = min(2 * told.pause, self.LONGEST_PAUSE)
+            told.until = self._now + told.pause
+
+    def close(self, engine: Engine) -> None:
+        for told in self._told.values():
+            self._tell_rest(told)
+
+    def _tell_rest(self, told: _Told) -> None:
+        """Write a line of what was only counted."""
+        if told.last is not None:
+            more = f" ({told.count:,} times since the last line)" if told.count > 1 else ""
+            self._write(told.last, more, told.count)
+        told.last, told.count = None, 0
+
+    def _write(self, finding: Finding, more: str = "", times: int = 1) -> None:
         self._notify(
-            units.safe(f"{units.clock(finding.begin or 0, self._utc)} {finding.text}"),
-            kind="event", event=finding.id, severity=finding.severity,
+            units.safe(f"{units.clock(finding.begin or 0, self._utc)} {finding.text}{more}"),
+            kind="event", event=finding.id, severity=finding.severity, times=times,
             begin=None if finding.begin is None else units.iso(finding.begin), numbers=dict(finding.numbers),
             parties=[party._asdict() for party in finding.parties],
         )  # fmt: skip

@@ -16,7 +16,8 @@ from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording.packet_ring import SEGMENT
 from kafkatap.live.recording.recorder import Recorder
 from kafkatap.live.sink import Sink
-from kafkatap.reports.findings import ERROR, Finding
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.findings import ERROR, Finding, Party, Rule
 from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 from tests.reports.test_events_section import events
 from tests.support.captures import read_bytes, read_capture
@@ -159,3 +160,35 @@ def test_an_ordinary_capture_has_no_outage(name: str, tmp_path: Path) -> None:
     engine = Engine(**needs_of(None)._asdict())
     Monitor(source, engine, sinks=[seen], clock=source.clock, sections=counted_sections(None)).run(lambda: source.over)
     assert not [finding for _, finding in seen.found if finding.id.startswith(("broker_", "hosts_"))]
+
+
+def test_a_storm_of_one_kind_is_a_few_lines() -> None:
+    """A broker that hangs and works again for an hour, and another one that stops once."""
+    lines: list[tuple[str, int]] = []
+    notices = EventNotices(lambda text, times, **_: lines.append((text, times)), utc=True)
+    hung, returned = (Rule(name, name).found for name in ("broker_hung", "broker_returned"))
+    one, other = Party("broker", "10.0.0.1:9092"), Party("broker", "10.0.0.2:9092")
+    told, counts, engine = {"hung": 0, "returned": 0}, ReportCounts(), Engine()
+    for second in range(3_600):
+        if second % 4 == 1:
+            notices.add_event(hung("it hangs", one, begin=second * SECOND))
+            told["hung"] += 1
+        if second % 4 == 3:
+            notices.add_event(returned("it works again", one, begin=second * SECOND))
+            told["returned"] += 1
+        if second == 30:
+            notices.add_event(hung("another one hangs", other, begin=second * SECOND))
+        notices.end_second((second + 1) * SECOND, counts, engine)
+    notices.close(engine)
+    texts = [text for text, _ in lines]
+    assert [text.partition(" ")[2] for text in texts[:3]] == ["it hangs", "it works again", "another one hangs"]
+    assert texts[3].endswith("it hangs (14 times since the last line)")
+    assert len(texts) < 20
+    for name, count in told.items():
+        text = {"hung": "it hangs", "returned": "it works again"}[name]
+        assert sum(times for line, times in lines if line.partition(" ")[2].startswith(text)) == count
+    # A single one again, long after, is told at once.
+    notices.end_second(20_000 * SECOND, counts, engine)
+    notices.end_second(20_001 * SECOND, counts, engine)
+    notices.add_event(hung("it hangs once more", one, begin=20_000 * SECOND))
+    assert lines[-1][0].endswith("it hangs once more")
