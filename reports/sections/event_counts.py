@@ -29,6 +29,7 @@ from ..connection_words import (
     NOT_CLOSED,
     P_FOREIGN,
     WITH_FIN,
+    WITH_RST,
 )
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..section_parts.counted import (
@@ -90,6 +91,11 @@ def _is_refused(x: Rows) -> Any:
     return x.handshake == H_REFUSED
 
 
+def _is_rejected(x: Rows) -> Any:
+    """An ICMP message refused it: hosts answer with RST, so that was a firewall or a router."""
+    return _is_refused(x) & (x.closed_with != WITH_RST)
+
+
 def _by_broker(x: Rows) -> Any:
     return x.closed_by == 1
 
@@ -99,7 +105,7 @@ def _by_broker(x: Rows) -> Any:
 CONNECTIONS = counted(
     "events.connections", _CLIENT, _is_oriented, of=ENDED, more={"second": lambda x: x.first // SECOND},
     last=largest("first"), opened=total(lambda x: x.handshake == H_COMPLETE),
-    seen=total(lambda x: x.handshake == H_NOT_CAPTURED), refused=total(_is_refused),
+    seen=total(lambda x: x.handshake == H_NOT_CAPTURED), refused=total(_is_refused), rejected=total(_is_rejected),
     unanswered=total(lambda x: x.handshake == H_UNANSWERED), client_closed=total(), broker_closed=total(),
     broker_fins=total(), first_refused=least(lambda x: least_where(_is_refused(x), x.first)), first=least("first"),
     first_close=least(), last_close=largest(), packet=least("first_packet"),

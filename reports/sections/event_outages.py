@@ -6,7 +6,8 @@ stop         it closed most of its connections (FIN or RST), or its host refused
              announced that it stops (BrokerHeartbeat, ControlledShutdown)
 hang         its connections stay, requests wait that it would answer at once, other brokers answer, and its kernel
              acknowledges: the process does not run (SIGSTOP, a long pause of garbage collection, a disk that blocks)
-unreachable  the same, but packets to or from it are sent again: they do not arrive
+unreachable  the same, but packets to or from it are sent again: they do not arrive; or ICMP messages refuse connections to
+             it, which hosts do by RST: a firewall rejects them
 cut off      the same for one client's host, while the broker answers others: the path between two hosts is broken;
              or a host acknowledges nothing that the broker sends (`event_stuck`)
 
@@ -65,7 +66,7 @@ _EXACT = 0.02
 
 class Outage(NamedTuple):
     """`kind`: stop, hang, unreachable. `gap`: without answers. `begin`: ns. `closed_at`: the first close, if any.
-    `is_reset`: it closed all with RST, and none with FIN. `moved`: when its leaders began to move away before it closed
+    `is_reset`: it closed all with RST, and none with FIN. `is_rejected`: all that were refused were so by ICMP. `moved`: when its leaders began to move away before it closed
     connections, as they do only if it announced its end, to a controller that was not captured."""
 
     kind: str
@@ -79,6 +80,7 @@ class Outage(NamedTuple):
     announced: int | None = None
     packet: int = 0
     is_reset: bool = False
+    is_rejected: bool = False
     moved: int | None = None
 
     @property
@@ -159,6 +161,12 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
         announced = _announced(seen, broker, gap, since)
         moved = None if announced is not None or at is None else _moved_away(seen, broker, at, until, since)
         is_told = announced is not None or moved is not None
+        rejected = int((own_links["rejected"] * own_links["has_answered"])[tries].sum())
+        if rejected and rejected == refused and not closed and announced is None:
+            first = int(own_links["first_refused"][tries & (own_links["refused"] > 0)].min())
+            yield Outage("unreachable", broker, gap, first, refused=refused, unanswered=unanswered,
+                         packet=_packet(seen, None, own_links["gone_packet"][tries]), is_rejected=True)  # fmt: skip
+            continue
         is_most = (
             closed >= _SEVERAL and at is not None and closed > _MOST * _open_before(own_links, at)
             and bool(refused or unanswered or is_told or _interrupted(seen, broker, at))
@@ -170,7 +178,7 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
             first = first if moved is None else min(first, moved)
             yield Outage("stop", broker, gap, first, closed, at, refused, unanswered, announced,
                          _packet(seen, announced, own_links["gone_packet"][closing | tries]),
-                         announced is None and is_reset, moved)  # fmt: skip
+                         announced is None and is_reset, moved=moved)  # fmt: skip
             since = until
         elif refused:
             yield Outage("stop", broker, gap, gap.begin, 0, None, refused, unanswered, None,
@@ -319,7 +327,7 @@ def _stop(seen: Seen, outage: Outage, end: int | None, effects: Effects, waits: 
     if outage.is_reset:
         parts.append(
             "all with RST and none with FIN, as a host does that does not know them: restarted, or another one that "
-            "has its address"
+            "has its address; or as a firewall rejects them"
         )
     numbers |= {"refused": outage.refused, "unanswered": outage.unanswered, "last_answer": gap.begin}
     severity = WARNING if outage.is_controlled else ERROR
@@ -340,12 +348,18 @@ def _hang(seen: Seen, outage: Outage, effects: Effects, waits_for_it: Waited, sl
     length = gap.until(seen.end) - gap.begin
     label = seen.brokers.label(broker)
     why = "its kernel acknowledged what came" if is_hang else "packets to it were sent again and not acknowledged"
-    least = _least(seen, outage, waits)
+    if outage.is_rejected:
+        why = "a firewall or a router rejects connections to it: ICMP messages refuse them, which the host does by RST"
+    least = _least(seen, outage, waits) if people else length
     how_long = duration(length) if length - least <= _EXACT * length else f"{duration(least)} to {duration(length)}"
     parts = [
         f"{label} {'hung' if is_hang else 'was not reached'} for {how_long}"
         + ("" if gap.end is not None else ", and has not answered since"),
-        f"requests of {counted(people, 'client')} waited on {counted(_used(waits), 'connection')}",
+        *(
+            [f"requests of {counted(people, 'client')} waited on {counted(_used(waits), 'connection')}"]
+            if people
+            else []
+        ),
         why,
     ]
     numbers: dict[str, Scalar] = {
