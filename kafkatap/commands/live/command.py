@@ -117,6 +117,7 @@ def _watch(
     stop: Event,
     notices: Notices,
 ) -> int:
+    from ...live.blind_seconds import BlindSeconds
     from ...live.event_watch import EventNotices
     from ...live.screen.recent_exchanges import Recent
 
@@ -129,6 +130,9 @@ def _watch(
         try:
             closing = _outputs(options, monitor, capture, incident, notices.notify)
             monitor.sinks.append(EventNotices(notices.notify, options.utc))
+            monitor.sinks.append(BlindSeconds(
+                notices.notify, lambda: capture.counters()[1], lambda: monitor.governor.level, options.utc
+            ))  # fmt: skip
         except (ValueError, OSError) as error:
             return refuse(error)
         try:
