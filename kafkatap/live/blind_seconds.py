@@ -50,8 +50,9 @@ class BlindSeconds(Sink):
     def _tell(self) -> None:
         begin, end = (units.clock(at, self._utc, 0) for at in (self._begin, self._end))
         why = ", to keep to --max-cpu" if self._is_paused else ""
+        what = f"{counted(self._count, 'packet')} dropped{why}"
         self._notify(
-            f"{begin} to {end}: {counted(self._count, 'packet')} dropped{why}; counts and events of this time lack them",
+            f"{begin} to {end}: {what}; counts and events of this time lack them",
             kind="dropped", begin=units.iso(self._begin), end=units.iso(self._end), packets=self._count,
             is_paused=self._is_paused,
         )  # fmt: skip
