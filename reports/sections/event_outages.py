@@ -6,8 +6,8 @@ stop         it closed most of its connections (FIN or RST), or its host refused
              announced that it stops (BrokerHeartbeat, ControlledShutdown)
 hang         its connections stay, requests wait that it would answer at once, other brokers answer, and its kernel
              acknowledges: the process does not run (SIGSTOP, a long pause of garbage collection, a disk that blocks)
-unreachable  the same, but packets to or from it are sent again: they do not arrive; or ICMP messages refuse connections to
-             it, which hosts do by RST: a firewall rejects them
+unreachable  the same, but packets to or from it are sent again: they do not arrive; or ICMP messages refuse connections
+             to it, which hosts do by RST: a firewall rejects them
 cut off      the same for one client's host, while the broker answers others: the path between two hosts is broken;
              or a host acknowledges nothing that the broker sends (`event_stuck`)
 
@@ -66,8 +66,9 @@ _EXACT = 0.02
 
 class Outage(NamedTuple):
     """`kind`: stop, hang, unreachable. `gap`: without answers. `begin`: ns. `closed_at`: the first close, if any.
-    `is_reset`: it closed all with RST, and none with FIN. `is_rejected`: all that were refused were so by ICMP. `moved`: when its leaders began to move away before it closed
-    connections, as they do only if it announced its end, to a controller that was not captured."""
+    `is_reset`: it closed all with RST, and none with FIN. `is_rejected`: all that were refused were so by ICMP.
+    `moved`: when its leaders began to move away before it closed connections, as they do only if it announced its end,
+    to a controller that was not captured."""
 
     kind: str
     broker: int
