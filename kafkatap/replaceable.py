@@ -22,7 +22,7 @@ CAPTURE, PCAPNG, HTML, SVG, PNG, PARQUET, ARCHIVE, KEY_LOG, TEXT = (
 )  # fmt: skip
 #: What a file is by its first bytes, and the mark in them.
 _KINDS: tuple[tuple[str, bytes, bytes | None], ...] = (
-    (PCAPNG, rb"\n\r\r\n", rb"kafkatap [^\0]{0,40} \(extract\)"),
+    (PCAPNG, rb"\n\r\r\n", rb"kafkatap [^\0]{0,40} \((extract|collect)\)"),
     (CAPTURE, rb"[\xd4\x4d\x34][\xc3\x3c\xcd]\xb2\xa1|\xa1\xb2[\xc3\x3c\xcd][\xd4\x4d\x34]", None),
     (PARQUET, rb"PAR1", None),
     (PNG, rb"\x89PNG", rb"tEXtSoftware\0kafkatap"),

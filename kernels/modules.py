@@ -20,6 +20,7 @@ KERNEL_MODULES = (
     "kafkatap.anonymize.audit",
     "kafkatap.anonymize.record_structure",
     "kafkatap.extract.fragment_places",
+    "kafkatap.live.recording.trimming.packets",
     "kafkatap.reassembly.pcap",
     "kafkatap.reassembly.pcapng",
     "kafkatap.reassembly.pcap_writer",

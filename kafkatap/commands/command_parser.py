@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "compare two captures, before and after a change: what got worse, and how sure that is",
     "upgrade-check": "list clients that a newer release of Kafka refuses; exit code 3 if there are any",
     "live": "watch network interfaces: a screen, log lines, metrics, recordings",
+    "collect": "fetch a minute of packets from many hosts where live keeps them, and report on them as one",
     "keys": "take TLS secrets out of a running broker or Java client, without a restart",
     "spark": "write tables and reports of many captures with a Spark job",
     "lake": "check, prune and compact the tables that spark wrote; exit code 3 if something is wrong",

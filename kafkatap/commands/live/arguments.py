@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ...live.recording.kept_names import FOLDER as KEPT_FOLDER
 from ..shared_options import (
     BREAKDOWNS,
     BY_HELP,
@@ -29,6 +30,7 @@ examples:
   kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
   kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
   kafkatap live --parquet tables --duration 1h
+  kafkatap live --keep 30m                        the last half hour of packets, for kafkatap collect
 
 Press ? on the screen to see its keys. SIGUSR1 restarts the counts.
 SIGINT (Ctrl-C), SIGTERM, and SIGHUP from a terminal end the capture and print the report. Without a terminal, SIGHUP
@@ -143,9 +145,23 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
     also.add_argument("--on-events", action="store_true",
                       help="with --write-pcap: events are incidents, such as a broker that stops or hangs, or "
                       "a storm of connections")  # fmt: skip
+    also.add_argument("--keep", type=parse_duration, metavar="DURATION",
+                      help="keep the packets of the last DURATION on disk, without tokens of SASL, for kafkatap "
+                      "collect")  # fmt: skip
+    also.add_argument("--keep-dir", metavar="DIR", default=KEPT_FOLDER,
+                      help="with --keep: the folder, which only its owner may enter (default: "
+                      f"{KEPT_FOLDER})")  # fmt: skip
+    also.add_argument("--keep-limit", type=parse_size, default=4 << 30, metavar="SIZE",
+                      help="with --keep: maximum size of all its files, over all runs: the oldest are removed "
+                      "(default: 4g)")  # fmt: skip
+    also.add_argument("--keep-headers", action="store_true",
+                      help="with --keep: only headers, and the first 256 bytes behind that of TCP: requests, "
+                      "responses, times and sizes, but few error codes")  # fmt: skip
+    also.add_argument("--keep-secrets", action="store_true",
+                      help="with --keep: whole packets of all connections, with tokens of SASL")  # fmt: skip
     also.add_argument("--ring-size", type=parse_size, default=64 << 20, metavar="SIZE",
                       help="memory for packets: those that wait for the disk, and with --on those before an incident "
-                      "(default: 64m)")  # fmt: skip
+                      "(default: 64m; --keep has as much of its own)")  # fmt: skip
     also.add_argument("--after", type=parse_duration, default=5_000_000_000, metavar="DURATION",
                       help="with --on: keep writing for DURATION after an incident (default: 5s)")  # fmt: skip
     also.add_argument("--cool-down", type=parse_pause, default=60_000_000_000, metavar="DURATION",

@@ -74,6 +74,10 @@ def _run(options: argparse.Namespace) -> int:
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
         incident = incident_selection(options, selection, reading.definitions)
+        if options.keep:
+            from ...live.recording.kept_packets import make_folder
+
+            make_folder(options.keep_dir)
         engine = _engine(options, [selection, *([incident] if incident is not None else [])], reading)
         user = _next_user(options, engine)
         allow_return()
@@ -256,6 +260,14 @@ def _outputs(
             on_events=options.on_events, limit=options.write_limit or LIMIT, age=options.write_age,
             links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
+    if options.keep:
+        from ...live.recording.kept_packets import keeper
+
+        monitor.sinks.append(keeper(
+            options.keep_dir, options.keep, options.keep_limit, only_headers=options.keep_headers,
+            with_secrets=options.keep_secrets, size=options.ring_size, links=capture.links, counters=capture.counters,
+            notify=notify,
+        ))  # fmt: skip
     if options.parquet:
         from ...live.export import parquet_files
 
@@ -381,7 +393,8 @@ def _next_user(options: argparse.Namespace, engine: Engine) -> Identity | None:
 
 def _written(options: argparse.Namespace) -> list[Path]:
     """The folders in which files are made later."""
-    places = [options.write_pcap and Path(options.write_pcap).parent, options.parquet]
+    kept = options.keep and options.keep_dir
+    places = [options.write_pcap and Path(options.write_pcap).parent, options.parquet, kept]
     return [Path(place) for place in places if place]
 
 

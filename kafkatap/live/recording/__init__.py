@@ -1,1 +1,1 @@
-"""Packets on disk: all of them, or those around incidents."""
+"""Packets on disk: all of them, those around incidents, or those of the last minutes."""

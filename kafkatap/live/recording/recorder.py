@@ -36,6 +36,7 @@ from ..sink import Elapsed, Sink
 from .incident_causes import CoolDown, causes_of
 from .packet_ring import PacketRing
 from .recording_files import NEVER, PARTS, SECOND, RecordingFiles, Span
+from .trimming.packets import PacketTrimmer
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
@@ -65,7 +66,8 @@ class Recorder(Sink):
     last match. `cool_down`: ns for which a recorded cause does not match again. `limit`, `age`: bytes of all files of
     this name together, and ns since their last packet, over all runs: the oldest are removed. `links`: the expected
     link types, with the names of their interfaces. `counters` returns the packets received and dropped so far, for
-    pcapng. `notify` gets lines for users.
+    pcapng. `notify` gets lines for users. `rotate`: of all packets, a file holds those of so many ns, and has the name
+    of its first moment from the begin. `comment`: of each pcapng. `trimmer`: what is written of packets; None: all.
 
     ValueError for a wrong name or size, and for link types that do not fit into one classic pcap. OSError if files
     cannot be created.
@@ -87,6 +89,9 @@ class Recorder(Sink):
         links: Mapping[int, str] | None = None,
         counters: Callable[[], tuple[int, int]] = lambda: (0, 0),
         notify: Callable[[str], None] = lambda text: None,
+        rotate: int | None = None,
+        comment: str = "",
+        trimmer: PacketTrimmer | None = None,
     ) -> None:
         self.path = Path(path)
         self.incidents = 0
@@ -96,6 +101,8 @@ class Recorder(Sink):
         self._selector: Selector | None = None
         self._after = after
         self._notify = notify
+        self._trimmer = trimmer
+        self._is_dated = rotate is not None
         self._check(links or {}, limit)
         form = writer.NEXT_GENERATION if self.path.suffix == ".pcapng" else writer.CLASSIC
         self._cool_down = CoolDown(cool_down)
@@ -106,7 +113,7 @@ class Recorder(Sink):
         self._waiting: Array = np.zeros(0, np.int64)  # exchanges that matched while they waited, a second ago
         self._taken = 0  # packets before this position are in the spans of past incidents
         self._span: Span | None = None  # what is recorded now
-        self._files = RecordingFiles(self.path, self._ring, self._has_incidents, limit, age, notify)
+        self._files = RecordingFiles(self.path, self._ring, self._has_incidents, limit, age, notify, rotate, comment)
         self._disk = Background("kafkatap-packets", 0)
         if not self._has_incidents:
             self._begin(Span(0))
@@ -131,28 +138,31 @@ class Recorder(Sink):
         if self.path.suffix != ".pcapng" and len(links) > 1:
             kinds = ", ".join(f"{name} ({link_name(link)})" for link, name in links.items())
             raise ValueError(f"{self.path}: a pcap holds one link type, not those of {kinds}; name it .pcapng")
-        if not self._has_incidents:  # the file of an earlier run is renamed, and removed as those of this one are
+        is_dated = self._has_incidents or self._is_dated
+        if not is_dated:  # the file of an earlier run is renamed, and removed as those of this one are
             if not is_device(str(self.path)):
                 refuse_link(str(self.path))
             found = found_at(str(self.path))
             if found is not None and found.kind not in (CAPTURE, PCAPNG):
                 what = f"this is {found.kind}, and no capture; name another file"
                 raise FileExistsError(errno.EEXIST, what, str(self.path))
-        if self._has_incidents:
+        if is_dated:
             folder = self.path.parent
             if not folder.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, "files cannot be made there", str(folder))
-        elif limit < LEAST_LIMIT:
+        if not self._has_incidents and limit < LEAST_LIMIT:
             raise ValueError(f"{self.path}: all packets need a limit of at least {units.size(LEAST_LIMIT)}")
 
     # ---------------------------------------------------------------- input
 
     def add_packets(self, buffer: Array, packets: Array, count: int) -> None:
-        ring, done = self._ring, 0
-        while (done := ring.pack(buffer, packets, done, count)) < count:
-            ring.turn()
+        ring = self._ring
+        parts = [(packets, 0, count)] if self._trimmer is None else self._trimmer.prepared(buffer, packets, count)
+        for rows, done, end in parts:
+            while (done := ring.pack(buffer, rows, done, end)) < end:
+                ring.turn()
         if self._span is not None and ring.latest > self._quiet_from:
             self._end_incident()
         elif ring.head - self._files.head >= _AT_ONCE:

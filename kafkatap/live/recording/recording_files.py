@@ -48,8 +48,9 @@ class Span:
 
 
 class RecordingFiles:
-    """`path`: the file, or with incidents the pattern of names. `limit`, `age`: `DiskBudget`. `notify` gets lines for
-    users. OSError if a file of all packets cannot be created.
+    """`path`: the file, or with incidents or `rotate` the pattern of names. `limit`, `age`: `DiskBudget`. `rotate`: ns
+    of all packets that a file holds at most. `comment`: of each pcapng. `notify` gets lines for users. OSError if a
+    file of all packets cannot be created.
 
     The recorder's thread adds spans, sets `head`, the ends of spans and `is_ordered`, and reads what is public. All
     else is for the thread of the files.
@@ -63,6 +64,8 @@ class RecordingFiles:
         limit: int,
         age: int | None,
         notify: Callable[[str], None],
+        rotate: int | None = None,
+        comment: str = "",
     ) -> None:
         self.spans: deque[Span] = deque()
         self.head = 0  # packets before this position may be written
@@ -73,15 +76,17 @@ class RecordingFiles:
         self.unwritten = 0  # bytes that a disk did not take: it was full, or away
         self.why = ""  # ... as the last error says
         self._path, self._ring, self._notify = path, ring, notify
+        self._comment = comment
         self._has_incidents = has_incidents
+        self._is_dated = has_incidents or rotate is not None  # each file has a name of its own from the begin
         self._is_device = is_device(str(path))
         self._made: list[Path] = []
-        if not has_incidents and not self._is_device:
+        if not self._is_dated and not self._is_device:
             _keep(path)
         pattern = re.compile(rf"{re.escape(path.stem)}-\d{{8}}T\d{{6}}\.\d{{3}}Z(?:-\d+)?{re.escape(path.suffix)}")
         self._budget = DiskBudget(path.parent, pattern, limit, age, notify)
         self._part = limit // PARTS
-        self._part_age = NEVER if age is None else age // PARTS
+        self._part_age = rotate or (NEVER if age is None else age // PARTS)
         self._span: Span | None = None
         self._file: CaptureFile | None = None
         self._opened = 0  # when, ns since the epoch
@@ -243,15 +248,14 @@ class RecordingFiles:
     def _open(self) -> None:
         self._opened = time.time_ns()
         path = self._path
-        if self._has_incidents:
-            assert self._span is not None
-            path = free_path(self._path, self._span.moment or self._opened)
-        self._file = CaptureFile(path, fresh=self._has_incidents)
+        if self._is_dated:
+            path = free_path(self._path, (self._span.moment if self._span else 0) or self._opened)
+        self._file = CaptureFile(path, fresh=self._is_dated)
         self._made = [*(made for made in self._made if made != path), path]
         self._described = 0
         self._start = self._written
         if self._ring.form == writer.NEXT_GENERATION:
-            what = "" if self._span is None else self._span.incident
+            what = self._comment if self._span is None else self._comment or self._span.incident
             self._put(blocks.section_header(f"kafkatap {own_version()}", what))
 
     def _describe(self) -> bool:
@@ -315,7 +319,7 @@ class RecordingFiles:
         file, self._file = self._file, None
         if file is None:
             return
-        if not self._is_device and (self._has_incidents or is_last or self._rename(file)):
+        if not self._is_device and (self._is_dated or is_last or self._rename(file)):
             self._budget.add([file.path], file.size)
         with suppress(OSError):  # earlier writes may be lost
             file.close()
