@@ -314,7 +314,7 @@ class Monitor:
             encrypted_share=engine.encrypted_share,
             decrypted_share=engine.decrypted_share,
             last_packet=engine.latest,
-            unwritten={name: count for sink in self.sinks for name, count in sink.unwritten().items()},
+            unwritten=_sums(sink.unwritten() for sink in self.sinks),
             events_late=0 if self.events is None else self.events.late,
             troubles=added(self.health.counts(len(self._drops))),
         )
@@ -434,6 +434,15 @@ class Monitor:
 
     def _counts(self) -> ReportCounts:
         return ReportCounts(by_topic=self.governor.topics)
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sums of counts by name."""
+    made: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            made[name] = made.get(name, 0) + count
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -634,8 +634,9 @@ def test_what_a_full_disk_leaves_out_is_counted_at_once(samples: Path, tmp_path:
     """In the metrics, while it is full: what the ring overwrites is lost."""
     many(samples, tmp_path / "in.pcap", 8)
     recorder, metrics = Recorder(tmp_path / "x.pcap", size=2 * SEGMENT), Metrics()
+    other = Recorder(tmp_path / "y.pcap", size=2 * SEGMENT)
     source = FileSource(str(tmp_path / "in.pcap"))
-    monitor = Monitor(source, Engine(), sinks=[recorder, metrics], clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(), sinks=[recorder, other, metrics], clock=source.clock, governor=Governor(None))
     with no_file_larger_than(100), pytest.MonkeyPatch.context() as patch:
         patch.setattr(recording_files, "_RETRY", 0.0)
         while not over(source, recorder):
@@ -644,6 +645,8 @@ def test_what_a_full_disk_leaves_out_is_counted_at_once(samples: Path, tmp_path:
     families = {family.metric.name: family for family in metrics.families(monitor.status)}
     (point,) = families["kafkatap_unwritten_packet_bytes_total"].points
     assert point.value == monitor.status.unwritten["packet_bytes"] > SEGMENT
+    assert point.value == recorder.unwritten()["packet_bytes"] + other.unwritten()["packet_bytes"]
+    assert other.unwritten()["packet_bytes"] > 0
     assert not families["kafkatap_unwritten_rows_total"].points
     monitor.finish()
 
