@@ -67,6 +67,8 @@ _FULL, _JOBS, _FINISHED, _DEFERRED, _POOL_TOP, _FREE_LARGE_BYTES, _NEW_SOURCES =
 )
 #: Connections for which there is room at first.
 _CONNECTIONS = 256
+#: The API, and the value of acks, with which a request waits for replicas.
+_PRODUCE, _ALL = 0, -1
 _NO_BYTES, _NO_MARKS = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
 
 
@@ -494,11 +496,15 @@ class Dissector:
         for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
             rows[name] = ends[:, column]
 
-    def overdue(self, now: int, closed: Array) -> tuple[Array, Array | None]:
+    def overdue(self, now: int, closed: Array, for_replicas: bool = True) -> tuple[Array, Array | None]:
         """Of the connections that are not `closed` (uint8, by number), the oldest request, if it waits for more than
         the broker may hold it for data or for other members, or because of a quota: EXCHANGE rows of the outcome
-        in_flight, whose `waited_ns` is how much more, ns until `now`; and their marks, if there are inspectors."""
+        in_flight, whose `waited_ns` is how much more, ns until `now`; and their marks, if there are inspectors.
+
+        A Produce may wait for replicas, with acks=all, as long as its timeout; not if `for_replicas` is False."""
         numbers, rows, wait_ms = self._oldest_waiting(now, closed)
+        may_wait = (rows["acks"] == _ALL) & for_replicas
+        wait_ms = np.where((rows["api_key"] == _PRODUCE) & ~may_wait, 0, wait_ms)
         known = taken(self.connections, numbers)
         read = np.maximum.reduce([rows["request_last"], known["previous_response"], known["mute_end"]])
         beyond = now - read - wait_ms.astype(np.int64) * 1_000_000

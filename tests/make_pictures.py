@@ -17,8 +17,9 @@ from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.columns import Line
 from kafkatap.live.screen.drawing import Drawing, screen_lines
-from kafkatap.live.screen.pages import Live, Page, Shown, sections
-from kafkatap.live.screen.recent_exchanges import Recent
+from kafkatap.live.screen.look import Kept, Live
+from kafkatap.live.screen.page_sections import sections
+from kafkatap.live.screen.pages import Page, Shown
 from tests.live.support import SECOND, FileSource
 from tests.support.browser import started_browser
 
@@ -80,14 +81,14 @@ def _screen_text() -> Any:
     """The live screen, once half of the sample was played."""
     from rich.text import Text
 
-    recent, source = Recent(), FileSource(str(ROOT / SAMPLE), SECOND)
-    monitor = Monitor(source, Engine(all_results=True), sinks=[recent], clock=source.clock, governor=Governor(None))
+    kept, source = Kept(), FileSource(str(ROOT / SAMPLE), SECOND)
+    monitor = Monitor(source, Engine(all_results=True), sinks=kept.sinks, clock=source.clock, governor=Governor(None))
     for _ in range(30):
         time.sleep(0.5)  # as if live, so that the share of a processor is that of a live capture
         source.wait(0)
         monitor.step()
     page, shown = Page("table", "client"), Shown(window=10, utc=True)
-    drawing = Drawing(page, 1, shown, monitor.status, sections(page, Live(monitor, recent), shown))
+    drawing = Drawing(page, 1, shown, monitor.status, sections(page, Live(monitor, kept), shown))
     lines: Sequence[Line] = screen_lines(drawing, COLUMNS, SCREEN_LINES)
     return Text("\n").join(Text.assemble(*line) for line in lines)
 

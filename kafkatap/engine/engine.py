@@ -140,6 +140,7 @@ class Engine:
         measures: bool = False,
     ) -> None:
         definitions, key_log = read.definitions, read.key_log
+        self.facts = facts = frozenset(facts)
         self.assembly = Assembly(assembler, read.ports)
         self.key_log = key_log
         self._has_own_key_log = False
@@ -168,7 +169,7 @@ class Engine:
         )
         self.dissector.strings.limit(self.limits.names)
         if facts:
-            self.dissector.collect_facts(facts, programs_for("facts", definitions))
+            self.dissector.collect_facts(self.facts, programs_for("facts", definitions))
         self.tls = TlsLayer(key_log)
         self._endpoints = Endpoints(self.dissector, self.limits.names)
         self.addresses = self._endpoints.addresses
@@ -464,11 +465,11 @@ class Engine:
         rows = self.dissector.waiting_rows(before, self.assembly.is_closed())
         return Batch(rows, np.zeros(0, RESULT)) if len(rows) else None
 
-    def overdue(self, now: int) -> Batch:
+    def overdue(self, now: int, for_replicas: bool = True) -> Batch:
         """The oldest request of each open connection, if it waits for more than the broker may hold it for data, for
         other members or because of a quota: rows of the outcome in_flight, with `waited_ns` beyond that, ns until `now`
-        (ns since the epoch). The final rows come later."""
-        rows, marks = self.dissector.overdue(now, self.assembly.is_closed())
+        (ns since the epoch). The final rows come later. `for_replicas`: whether a Produce may be held for replicas."""
+        rows, marks = self.dissector.overdue(now, self.assembly.is_closed(), for_replicas)
         return Batch(rows, np.zeros(0, RESULT), marks)
 
     def longest_waits(self, overdue: Batch) -> dict[str, int]:

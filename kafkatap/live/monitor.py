@@ -190,7 +190,7 @@ class Monitor:
 
     def _add(self, batches: Iterable[Batch]) -> None:
         for whole in batches:
-            for batch in self._selected(whole):
+            for batch in self.selected(whole):
                 if self.sections is not None:
                     self.sections.add(batch)
                 if not len(batch.exchanges):  # only estimates
@@ -202,7 +202,7 @@ class Monitor:
                     self.events.add(without_confirmed(batch))
             for wrong in revoked_rows(whole, self._counted_from):
                 counts = self._counts()
-                for batch in self._selected(wrong):
+                for batch in self.selected(wrong):
                     counts.add(batch)
                 self._slice.subtract(counts)
 
@@ -223,14 +223,14 @@ class Monitor:
         whole = self.engine.provisional_rows(now - ANSWERED_ALL_THE_SAME)
         if whole is None:
             return
-        for batch in self._selected(whole):
+        for batch in self.selected(whole):
             for sink in self.sinks:
                 sink.add_provisional(batch, self.engine)
             self._slice.add(batch)
             if self.events is not None:
                 self.events.add(batch)
 
-    def _selected(self, batch: Batch) -> Iterable[Batch]:
+    def selected(self, batch: Batch) -> Iterable[Batch]:
         """The selected exchanges of a batch. They are judged at once, by the names that are known now."""
         picked = self._selector.pick(batch)
         return () if picked is None else (picked,)
@@ -268,7 +268,7 @@ class Monitor:
         overdue = self.engine.overdue(now)
         waits = self.engine.longest_waits(overdue)
         self.longest_waits = {name: ns for name, ns in waits.items() if self._selector.selection.has_broker(name)}
-        for batch in self._selected(overdue):
+        for batch in self.selected(overdue):
             for sink in self.sinks:
                 sink.add_waiting(batch, self.engine)
 

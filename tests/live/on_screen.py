@@ -18,7 +18,8 @@ from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.app import run_screen
-from kafkatap.live.screen.recent_exchanges import Recent
+from kafkatap.live.screen.look import Kept
+from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 
 from .support import SECOND, FileSource
 
@@ -48,8 +49,12 @@ def main(path: str, speed: float, utc: bool) -> None:
     if os.environ.get("IGNORE_SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     store.prepare()
-    recent, source = Recent(), Played(path, step_of(speed))
-    monitor = Monitor(source, Engine(all_results=True), sinks=[recent], governor=Governor(None), clock=source.clock)
+    kept, source = Kept(), Played(path, step_of(speed))
+    engine = Engine(all_results=True, **needs_of(None)._asdict())
+    monitor = Monitor(
+        source, engine, sinks=kept.sinks, governor=Governor(None), clock=source.clock,
+        sections=counted_sections(None),
+    )  # fmt: skip
 
     def work() -> None:
         try:
@@ -60,7 +65,7 @@ def main(path: str, speed: float, utc: bool) -> None:
     thread = Thread(target=work)
     thread.start()
     try:
-        run_screen(monitor, recent, utc=utc, stop=stop)
+        run_screen(monitor, kept, utc=utc, stop=stop)
     finally:
         stop.set()
         thread.join()

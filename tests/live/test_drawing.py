@@ -21,11 +21,14 @@ from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.breakdown import SECOND, Row, window_rows
 from kafkatap.live.screen.columns import ROWS, cells, fit, heading
 from kafkatap.live.screen.drawing import Drawing, screen_lines
-from kafkatap.live.screen.pages import TEXTS, Frozen, Live, Page, Shown, sections
+from kafkatap.live.screen.look import Frozen, Kept, Live
+from kafkatap.live.screen.page_sections import sections
+from kafkatap.live.screen.pages import TEXTS, VIEWS, Page, Shown
 from kafkatap.live.screen.recent_exchanges import Message, Recent
 from kafkatap.live.status import Status
 from kafkatap.reports import units
 from kafkatap.reports.batch import Batch
+from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 
 from .support import FileSource
 
@@ -38,9 +41,10 @@ MESSAGE = Message(
     topics=(NASTY, "b") * 20,
 )  # fmt: skip
 PAGES = (
-    *(Page("table", by) for by in ("api", "client", "topic", "broker")),
+    *(Page("table", by) for by in VIEWS),
     *(Page("detail", scope=((kind, name),)) for kind, name in (("client", "aio-1"), ("api", "Produce"))),
-    Page("detail", scope=(("topic", "greedy"),)), Page("messages"), Page("help"),
+    Page("detail", scope=(("topic", "greedy"),)), Page("detail", scope=(("error", "TOPIC_ALREADY_EXISTS"),)),
+    Page("detail", scope=(("group", "GROUP"),)), Page("messages"), Page("help"),
     Page("messages", scope=(("client", "aio-1"), ("connection", 1))), Page("message", message=MESSAGE),
 )  # fmt: skip
 STATUS = Status(
@@ -52,16 +56,17 @@ STATUS = Status(
 
 @cache
 def live() -> Live:
-    recent, source = Recent(), FileSource(str(SAMPLE))
-    monitor = Monitor(source, Engine(all_results=True), sinks=[recent], clock=source.clock)
+    kept, source = Kept(), FileSource(str(SAMPLE))
+    engine = Engine(all_results=True, **needs_of(None)._asdict())
+    monitor = Monitor(source, engine, sinks=kept.sinks, clock=source.clock, sections=counted_sections(None))
     monitor.run(lambda: source.over)
-    return Live(monitor, recent)
+    return Live(monitor, kept)
 
 
 def drawn(
     page: Page, width: int, height: int, status: Status = STATUS, notice: str = "", **shown: Any
 ) -> list[str]:  # fmt: skip
-    how = Shown(window=None, utc=True, **shown)
+    how = Shown(window=None, utc=True, word=shown.get("filter", ""), **shown)
     parts = sections(page, live(), how)
     lines = screen_lines(Drawing(page, 1, how, status, parts, notice=notice), width, height)
     return ["".join(text for text, _ in line) for line in lines]
@@ -149,11 +154,11 @@ def test_why_there_are_no_rows() -> None:
                 return status
 
             @contextmanager
-            def reading(self, window: int | None) -> Any:
-                with super().reading(window) as (counts, names, recent):
+            def reading(self, window: int | None, selection: Any = None) -> Any:
+                with super().reading(window, selection) as (counts, names, recent):
                     yield type(counts)(by_topic=True), names, recent
 
-        look = Quiet(live().monitor, Recent(1))
+        look = Quiet(live().monitor, Kept(Recent(1)))
         return sections(page, look, Shown())[0].empty
 
     assert empty(PAGES[0], replace(STATUS, packets=0)).startswith("no packets yet")
@@ -161,15 +166,16 @@ def test_why_there_are_no_rows() -> None:
     assert "paused" in empty(PAGES[2], replace(STATUS, level=PAUSED))
     assert "encrypted (TLS)" in empty(PAGES[1], replace(STATUS, encrypted_share=0.99))
     assert empty(PAGES[1], replace(STATUS, waiting=0)) == "no requests"
-    assert empty(PAGES[1], STATUS) == "no answers; 2 requests wait"
+    assert empty(PAGES[1], STATUS) == "no answers; 2 requests wait (view 6)"
 
 
 def test_held_still_all_of_it_stays() -> None:
     """Also the windows, names and exchanges that were not on the screen."""
-    recent, source = Recent(), FileSource(str(SAMPLE))
-    monitor = Monitor(source, Engine(all_results=True), sinks=[recent], clock=source.clock)
+    kept, source = Kept(), FileSource(str(SAMPLE))
+    engine = Engine(all_results=True, **needs_of(None)._asdict())
+    monitor = Monitor(source, engine, sinks=kept.sinks, clock=source.clock, sections=counted_sections(None))
     monitor.run(lambda: source.taken > 4000)
-    look = Live(monitor, recent)
+    look, recent = Live(monitor, kept), kept.recent
 
     def everything(look: Live | Frozen) -> list[Any]:
         return [sections(page, look, Shown(window=window)) for page in PAGES for window in (10, 60, None)]

@@ -18,7 +18,8 @@ from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording.recorder import Recorder
 from kafkatap.live.screen.drawing import Drawing, screen_lines
-from kafkatap.live.screen.pages import Page, Shown, sections
+from kafkatap.live.screen.page_sections import sections
+from kafkatap.live.screen.pages import Page, Shown
 from kafkatap.live.screen.plain_lines import Plain
 from tests.support.captures import pcap_bytes, read_capture
 from tests.support.tcp import encode, merge

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkatap.live.memory_limits import MemoryLimits
-from kafkatap.live.screen.pages import Live, Page, Shown, sections
-from kafkatap.live.screen.recent_exchanges import Recent
+from kafkatap.live.screen.look import Kept, Live
+from kafkatap.live.screen.page_sections import sections
+from kafkatap.live.screen.pages import Page, Shown
 from kafkatap.reports.batch import uuid_text
 from tests.support.tcp import merge
 from tests.wire.kafkatalk import FETCH, METADATA, MS, KafkaTalk
@@ -43,19 +44,19 @@ def telling(after: int) -> KafkaTalk:
 def test_names_are_those_that_any_metadata_told(tmp_path: Path) -> None:
     segments = merge(fetching(8).segments, telling(3_500 * MS).segments, ticking(9))
     seen = Seen(tmp_path / "x.pcap", segments)
-    recent = Recent()
+    kept = Kept()
     monitor = seen.monitor
-    monitor.sinks.append(recent)
+    monitor.sinks += kept.sinks
     number = uuid_text(TOPIC_ID)
     for second in seen.seconds():
         name = number if second < 4 else "orders"
         if second == 6:
             monitor.limits = MemoryLimits(strings=1, text=1, addresses=1)  # names are looked through from now on
         page = Page("table", "topic")
-        (section,) = sections(page, Live(monitor, recent), Shown(window=None))
+        (section,) = sections(page, Live(monitor, kept), Shown(window=None))
         assert [row.name for row in section.rows] == [name]
         assert section.rows[0].requests == min(second, 8) * 10 + (second >= 4)
-        messages = recent.matching((("client", "reader"),), 1000)
+        messages = kept.recent.matching((("client", "reader"),), 1000)
         assert {topic for message in messages for topic in message.topics} == {name}
     counted = sums(by_name(seen.metrics, monitor)["kafkatap_topic_requests_total"], "topic")
     assert counted == {(number,): 30, ("orders",): 50}

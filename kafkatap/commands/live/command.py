@@ -42,7 +42,6 @@ from ..values import check_section_options, chosen_key_log, read_options, sectio
 
 if TYPE_CHECKING:
     from ...live.screen.plain_lines import Plain
-    from ...live.screen.recent_exchanges import Recent
 
 #: What is added to the niceness, where there is a way back.
 NICE = 5
@@ -123,11 +122,9 @@ def _watch(
 ) -> int:
     from ...live.blind_seconds import BlindSeconds
     from ...live.event_watch import EventNotices
-    from ...live.screen.recent_exchanges import Recent
 
     if options.duration:
         _stop_after(options.duration / 1e9, stop)
-    recent = Recent()
     screen = _wants_screen(options)
     lines = None
     with notices.in_background():
@@ -141,8 +138,7 @@ def _watch(
             return refuse(error)
         try:
             if screen:
-                monitor.sinks.append(recent)
-                _with_screen(monitor, recent, stop, options, notices)
+                _with_screen(monitor, stop, options, notices)
             else:
                 lines = _with_lines(monitor, stop, options)
         finally:
@@ -164,12 +160,13 @@ def _governor(options: argparse.Namespace, best: int) -> Governor:
     )  # fmt: skip
 
 
-def _with_screen(
-    monitor: Monitor, recent: Recent, stop: Event, options: argparse.Namespace, notices: Notices
-) -> None:  # fmt: skip
+def _with_screen(monitor: Monitor, stop: Event, options: argparse.Namespace, notices: Notices) -> None:
     """Run the monitor in a new thread and the screen in this one, until one of them ends."""
     from ...live.screen.app import run_screen
+    from ...live.screen.look import Kept
 
+    kept = Kept()
+    monitor.sinks += kept.sinks
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -184,12 +181,27 @@ def _with_screen(
     with notices.on_screen():
         thread.start()
         try:
-            run_screen(monitor, recent, stop=stop, utc=options.utc, notice=lambda: notices.newest)
+            run_screen(
+                monitor, kept, stop=stop, utc=options.utc, notice=lambda: notices.newest,
+                save=_saver(monitor, notices.notify),
+            )  # fmt: skip
         finally:
             stop.set()
             thread.join()
     if failed:
         raise failed[0]
+
+
+def _saver(monitor: Monitor, notify: Callable[..., None]) -> Callable[[str, str], str] | None:
+    """What saves packets that are in memory; None: none are."""
+    if not any(sink.reads_packets for sink in monitor.sinks):
+        return None
+    from ...live.recording.recorder import Recorder
+    from ...live.recording.saved_packets import PacketSaver
+
+    key_log = monitor.engine.key_log
+    recorder = next(sink for sink in monitor.sinks if isinstance(sink, Recorder))
+    return PacketSaver(recorder, () if key_log is None else key_log.paths, notify).save
 
 
 def _with_lines(monitor: Monitor, stop: Event, options: argparse.Namespace) -> Plain:

@@ -55,6 +55,7 @@ class PacketRing:
         self._begins = deque([0])
         self._times = deque([0])
         self._counted = deque([(0, 0)])
+        self._first = 0  # the time of the first packet
         self._turns = 0  # the number of the segment that is being filled
         self._interfaces = np.zeros(16, writer.LINK)
         self._state = np.zeros(1, writer.PACK_STATE)
@@ -65,6 +66,7 @@ class PacketRing:
 
     def pack(self, buffer: Array, packets: Array, first: int, count: int) -> int:
         """Pack packets[first:count] (PACKET rows) of `buffer`. Return the first one without room; `turn` makes room."""
+        self._first = self._first or int(packets["ts"][first])
         while True:
             first = writer.pack_packets(buffer, packets, first, count, self._interfaces, self._state, self._bytes)
             if self._state["stopped"][0] != writer.PACK_NEW_LINK:
@@ -112,6 +114,11 @@ class PacketRing:
     def missing_since(self, time: int) -> int:
         """How long after a time (ns since the epoch) the packets that are kept begin, ns; 0: they reach so far back."""
         return max(self._times[0] - time, 0)
+
+    @property
+    def span(self) -> int:
+        """Which time the packets that are kept span, ns."""
+        return max(self.latest - (self._times[0] or self._first), 0) if self._first else 0
 
     def set_latest(self, now: int) -> None:
         """The clock of packets was set, to `now` (ns since the epoch): later packets are no earlier than that."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.reassembly import pcap_writer as writer
+from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.link_types import link_name
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch, endpoint
@@ -28,11 +29,13 @@ from kafkatap.reports.findings import NOTE, Finding
 from kafkatap.reports.sections.error_codes import error_label
 
 from ...engine.selection import Selection, Selector
+from ...installation import own_version
 from ...output_file import is_device, refuse_link
 from ...replaceable import CAPTURE, PCAPNG, found_at
 from ..background import Background
 from ..provisional_rows import without_confirmed
 from ..sink import Elapsed, Sink
+from .capture_file import CaptureFile
 from .incident_causes import CoolDown, causes_of
 from .packet_ring import PacketRing
 from .recording_files import NEVER, PARTS, SECOND, RecordingFiles, Span
@@ -131,6 +134,26 @@ class Recorder(Sink):
     def settle(self) -> None:
         """Wait until everything that is recorded so far is on disk."""
         self._disk.settle()
+
+    def copy_packets(self, path: Path) -> int:
+        """Write the packets in memory to a new file; return which time they span, ns. Any thread may call it."""
+        ring, end = self._ring, self._files.head
+        with ring.lock:
+            at, span = ring.oldest, ring.span
+        file = CaptureFile(path, fresh=True)
+        try:
+            if ring.form == writer.NEXT_GENERATION:
+                file.write(blocks.section_header(f"kafkatap {own_version()}", ""))
+            file.write(ring.descriptions(0))
+            while at < end:
+                with ring.lock:
+                    at = max(at, ring.oldest)  # what was overwritten meanwhile is missing
+                    data = ring.read(at, end).copy()
+                file.write(data)
+                at += len(data)
+        finally:
+            file.close()
+        return span
 
     def _check(self, links: Mapping[int, str], limit: int) -> None:
         if self.path.suffix in (".gz", ".zst", ".lz4", ".xz"):

@@ -23,33 +23,45 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from kafkatap.reports.findings import Finding
+
 from . import terminal
 from .breakdown import Scope
 from .columns import Line, fit
 from .drawing import Drawing, place_cursor, screen_lines
-from .pages import TEXTS, VIEWS, WINDOWS, Frozen, Live, Page, Section, Shown, sections
-from .recent_exchanges import Connection, Message, Recent
+from .look import Frozen, Kept, Live
+from .page_sections import sections
+from .pages import OPENED, TEXTS, VIEWS, WINDOWS, Page, Section, Shown, scope_text
+from .recent_exchanges import Connection, Message
+from .scope_filter import ends_filter, scope_filter
+from .typed_filter import NOTHING, Typed, read_typed
+from .waits import Wait
 
 if TYPE_CHECKING:
     from ..monitor import Monitor
 
 #: Seconds between two checks for a new status.
 STATUS_INTERVAL = 0.2
+#: Seconds for which a line of the screen itself is shown.
+SAID = 10.0
+#: Begins to save the packets that a filter selects, which a text describes; returns a line for the user.
+Save = Callable[[str, str], str]
 #: The share of a core for reading rows, at most. With thousands of clients they are not read every second.
 SHARE = 0.03
 
 
 def run_screen(
-    monitor: Monitor, recent: Recent, *, utc: bool = False, window: int | None = WINDOWS[0],
-    stop: threading.Event | None = None, notice: Callable[[], str] = str,
+    monitor: Monitor, kept: Kept, *, utc: bool = False, window: int | None = WINDOWS[0],
+    stop: threading.Event | None = None, notice: Callable[[], str] = str, save: Save | None = None,
 ) -> None:  # fmt: skip
     """Show the screen in the main thread until q is pressed, `stop` is set, or the terminal is gone.
 
-    `window`: the first window, one of WINDOWS (seconds; None: since the start). `notice` returns a line for the user
-    or "".
+    `kept`: its sinks are the monitor's. `window`: the first window, one of WINDOWS (seconds; None: since the start).
+    `notice` returns a line for the user or "". `save` begins to save the packets that a filter selects, which a text
+    describes, and returns a line; None: no packets are in memory.
     """
     with terminal.signal_handlers_restored(), terminal.real_size():
-        app = LiveApp(Live(monitor, recent), Shown(window=window, utc=utc), terminal.has_colors(), notice)
+        app = LiveApp(Live(monitor, kept), Shown(window=window, utc=utc), terminal.has_colors(), notice, save)
         if stop is not None:
             threading.Thread(target=_end_with, args=(app, stop), daemon=True, name="live-screen-stop").start()
         app.run(mouse=False)
@@ -105,15 +117,18 @@ class LiveApp(App[None]):
     CSS = "Screen { background: ansi_default; color: ansi_default; overflow: hidden; }"
     BINDINGS: ClassVar[list[Any]] = []
 
-    def __init__(self, live: Live, shown: Shown, colors: bool, notice: Callable[[], str]) -> None:
+    def __init__(
+        self, live: Live, shown: Shown, colors: bool, notice: Callable[[], str], save: Save | None = None
+    ) -> None:
         super().__init__(driver_class=terminal.Driver, ansi_color=True)
         self.animation_level = "none"
         self.live = live
         self.shown = shown
-        self._notice = notice
+        self._notice, self._save = notice, save
+        self._said = ("", 0.0)  # a line of the screen itself, and until when it is shown
         self.pages: list[Page] = [Page("table")]
         self.frozen: Frozen | None = None
-        self.editing = False
+        self.editing = self.refused = False
         self.canvas = Canvas(colors)
         self._sections: list[Section] = []
         self._drawn: object = None
@@ -168,9 +183,12 @@ class LiveApp(App[None]):
             self._sections = sections(self.page, look, self.shown)
             self._next = time.monotonic() + (time.thread_time() - began) / SHARE
         held = None if self.frozen is None else self.frozen.status.now
+        said, until = self._said
+        last = next((finding.begin for _, finding in self.live.events), None)
         drawing = Drawing(
-            self.page, len(self.pages), self.shown, look.status, self._sections, held, self.editing, self._notice()
-        )
+            self.page, len(self.pages), self.shown, look.status, self._sections, held, self.editing,
+            said if time.monotonic() < until else self._notice(), self.refused, last or 0,
+        )  # fmt: skip
         self.canvas.draw(screen_lines(drawing, *self.canvas.size))
 
     def on_key(self, event: events.Key) -> None:
@@ -183,15 +201,35 @@ class LiveApp(App[None]):
 
     def _edit(self, event: events.Key) -> None:
         """Handle a key while the filter is typed."""
-        if event.key in ("enter", "escape", "ctrl+c"):
-            self.editing = False
-            if event.key != "enter":
-                self.shown.filter = ""
+        shown, text = self.shown, self.shown.filter
+        if event.key in ("escape", "ctrl+c"):
+            self.set_filter(NOTHING)
+        elif event.key == "enter":
+            self.refused = bool(shown.wrong.reason)
+            if not self.refused:
+                self.set_filter(read_typed(text, self.live.monitor.engine, shown.utc))
         elif event.key in ("backspace", "ctrl+h"):
-            self.shown.filter = self.shown.filter[:-1]
+            self._retype(text[:-1])
         elif event.character and event.is_printable:
-            self.shown.filter += event.character
+            self._retype(text + event.character)
         self.redraw()
+
+    def _retype(self, text: str) -> None:
+        """Show what is typed: a word selects rows at once, an expression when it is complete."""
+        self.shown.filter, self.refused = text, False
+        typed = read_typed(text, self.live.monitor.engine, self.shown.utc)
+        self.shown.wrong, self.shown.word = typed, typed.word
+
+    def set_filter(self, typed: Typed) -> None:
+        """Show only what a filter selects, or what contains a word."""
+        shown = self.shown
+        self.editing = self.refused = False
+        shown.filter, shown.word, shown.wrong = typed.text, typed.word, NOTHING
+        if shown.selection != typed.selection:
+            shown.selection = typed.selection
+            self.live.narrow(typed.selection)
+            if self.frozen is not None:
+                self.frozen.narrow(typed.selection)
 
     def _press(self, event: events.Key) -> None:
         key = event.character if event.character and event.is_printable else event.key
@@ -221,7 +259,8 @@ class LiveApp(App[None]):
     def sort(self, step: int, wrap: bool = False) -> None:
         """Sort by the next visible column."""
         columns = self._sections[0].columns if self._sections else ()
-        names = [c.name for c, _ in fit(columns, self.canvas.size.width) if c.key is not None]
+        fitting = fit(columns, self.canvas.size.width, self.page.wide.get(0, 0)) if columns else []
+        names = [c.name for c, _ in fitting if c.key is not None]
         if not names:
             return
         at = names.index(self.shown.sort) if self.shown.sort in names else 0
@@ -249,14 +288,22 @@ class LiveApp(App[None]):
     def open(self) -> None:
         """Open the chosen row: its parts, its last messages if it is a part already, or one message."""
         scope, row = self._chosen()
+        if isinstance(row, Wait):
+            row = row.oldest
         if isinstance(row, Message):
             self._enter(Page("message", message=row))
+        elif isinstance(row, Finding):
+            self._enter(Page("event", event=row))
         elif scope:
             self._enter(Page("detail" if len(scope) == 1 else "messages", scope=scope))
 
     def open_last(self) -> None:
-        if self.page.kind not in ("messages", *TEXTS):
-            self._enter(Page("messages", scope=self._chosen()[0] or self.page.scope))
+        scope, row = self._chosen()
+        if self.page.kind in ("messages", *TEXTS) or (scope[:1] and scope[0][0] == "group"):
+            return
+        if isinstance(row, Wait):
+            scope = (("client", row.oldest.client_id),)
+        self._enter(Page("messages", scope=scope or self.page.scope))
 
     def _chosen(self) -> tuple[Scope, object]:
         """The part of the traffic that the chosen row opens, and the row: () and None without rows."""
@@ -264,7 +311,8 @@ class LiveApp(App[None]):
         if chosen is None:
             return (), None
         section, i = self._sections[chosen[0]], chosen[1]
-        return () if isinstance(section.rows[i], Message) else (*section.scope, section.keys[i]), section.rows[i]
+        kind = section.keys[i][0]
+        return (*section.scope, section.keys[i]) if kind in OPENED else (), section.rows[i]
 
     def open_help(self) -> None:
         if self.page.kind != "help":
@@ -273,24 +321,56 @@ class LiveApp(App[None]):
     def _enter(self, page: Page) -> None:
         row = self._chosen()[1]
         page.ends = f"{row.client} to {row.broker}" if isinstance(row, Connection) else ""
-        self.shown.filter = ""
+        if self.shown.selection is None:
+            self.set_filter(NOTHING)
+        page.inherited = self.shown.filter
         self.pages.append(page)
 
     def start_filter(self) -> None:
         self.editing = self.page.kind not in TEXTS
 
     def back(self) -> None:
-        """Clear the filter, else close the page."""
-        if self.shown.filter:
-            self.shown.filter = ""
+        """Clear the filter of this page, else close the page."""
+        if self.shown.filter and (self.shown.filter != self.page.inherited or len(self.pages) == 1):
+            self.set_filter(NOTHING)
         elif len(self.pages) > 1:
             self.pages.pop()
 
+    def save_packets(self) -> None:
+        """Save the packets of the chosen row, or else of the page."""
+        scope, row = self._chosen()
+        message = row.oldest if isinstance(row, Wait) else row if isinstance(row, Message) else self.page.message
+        scope = scope or self.page.scope
+        if message is not None:
+            what, wanted = f"connection {message.client} to {message.broker}", ends_filter(message.client)
+        elif isinstance(row, Connection):
+            what, wanted = f"connection {row.client} to {row.broker}", ends_filter(row.client)
+        elif scope:
+            what = scope_text(Page("detail", scope=scope, ends=self.page.ends))
+            wanted = scope_filter(scope, self.page.ends)
+        elif isinstance(row, Finding) or self.page.event is not None:
+            self.say("events: --write-pcap FILE --on-events saves the packets around each")
+            return
+        else:
+            self.say("choose a row whose packets are to be saved")
+            return
+        if self._save is None:
+            self.say(f"no packets are in memory: --write-pcap FILE keeps the last ones (here: {what})")
+            return
+        both = [wanted, *([f"({self.shown.filter})"] if self.shown.selection is not None else [])]
+        self.say(self._save(" and ".join(both), what))
+
+    def say(self, text: str) -> None:
+        """Show a line for some seconds."""
+        self._said = (text, time.monotonic() + SAID)
+
     def hold(self) -> None:
         self.frozen = Frozen(self.live) if self.frozen is None else None
+        if self.frozen is not None:
+            self.frozen.narrow(self.shown.selection)
 
     def zero(self) -> None:
-        self.live.monitor.reset()
+        self.live.restart()
 
 
 #: Keys and their actions. An action that returns False does not need new rows.
@@ -312,6 +392,7 @@ KEYS: dict[str, Any] = {
     "end": lambda app: app.move(1 << 30),
     "enter": LiveApp.open,
     "l": LiveApp.open_last,
+    "d": LiveApp.save_packets,
     "?": LiveApp.open_help,
     **dict.fromkeys(("escape", "backspace", "ctrl+h"), LiveApp.back),
     **dict.fromkeys(("p", " "), LiveApp.hold),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.count_table import CountTable
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.counting.histogram import P50, P99, Histograms
-from kafkatap.reports.counting.rollup import Rolled, api_label, group_columns, maybe, roll_up
+from kafkatap.reports.counting.rollup import Rolled, api_label, group_columns, maybe, roll_up, value_columns
 from kafkatap.reports.sections.error_codes import error_label
 from kafkatap.reports.sections.latency import names_by
 
@@ -65,6 +65,7 @@ class Row:
     error_code_rate: float
     top_error: str | None  # the most frequent error code
     unanswered: int  # including responses that were lost
+    addresses: tuple[str, ...] = ()  # of a client, those with the most requests first
 
 
 def window_rows(counts: ReportCounts, context: Context, by: str, length: int, within: Scope = ()) -> list[Row]:
@@ -73,10 +74,29 @@ def window_rows(counts: ReportCounts, context: Context, by: str, length: int, wi
     topics = by == "topic" or any(kind == "topic" for kind, _ in within)
     table, histograms = (counts.topics, counts.topic_histograms) if topics else (counts.groups, counts.histograms)
     c = group_columns(table, tally.TOPIC_KEY if topics else tally.GROUP_KEY)
-    names = _names(c, context, by)
+    names = names_of_groups(c, context, by)
     chosen = _chosen(c, context, within)
     errors = _top_errors(counts, context, by, within)
-    return _rows(table, histograms, c, names, chosen, errors, length)
+    rows = _rows(table, histograms, c, names, chosen, errors, length)
+    if by != "client" or topics:
+        return rows
+    addresses = _addresses(table, c, names, chosen, context)
+    return [replace(row, addresses=addresses.get(row.name, ())) for row in rows]
+
+
+def _addresses(
+    table: CountTable, c: Mapping[str, Array], names: Sequence[Label], chosen: Sequence[bool] | None, context: Context
+) -> dict[Label, tuple[str, ...]]:
+    """The addresses of each client, those with the most requests first."""
+    answered = value_columns(table, tally.GROUP_VALUES)["answered"].tolist()
+    found: dict[Label, Counter[int]] = defaultdict(Counter)
+    for n, (name, ip) in enumerate(zip(names, c["client_ip"].tolist(), strict=True)):
+        if ip >= 0 and (chosen is None or chosen[n]):
+            found[name][ip] += answered[n]
+    return {
+        name: tuple(text for ip, _ in each.most_common() if (text := context.address(ip)) is not None)
+        for name, each in found.items()
+    }
 
 
 def total_row(counts: ReportCounts, length: int) -> Row | None:
@@ -92,7 +112,8 @@ def total_row(counts: ReportCounts, length: int) -> Row | None:
     return rows[0] if rows else None
 
 
-def _names(c: Mapping[str, Array], context: Context, by: str) -> Sequence[Label]:
+def names_of_groups(c: Mapping[str, Array], context: Context, by: str) -> Sequence[Label]:
+    """The name of each group of counts by one of BY. `c`: their key columns."""
     if by == "api":
         return [api_label(key, poll) for key, poll in zip(c["api_key"].tolist(), c["long_poll"].tolist(), strict=True)]
     return names_by(c, context, by)
@@ -100,7 +121,7 @@ def _names(c: Mapping[str, Array], context: Context, by: str) -> Sequence[Label]
 
 def _chosen(c: Mapping[str, Array], context: Context, within: Scope) -> Sequence[bool] | None:
     """Which groups belong to a scope."""
-    parts = [[name == wanted for name in _names(c, context, kind)] for kind, wanted in within]
+    parts = [[name == wanted for name in names_of_groups(c, context, kind)] for kind, wanted in within]
     return [all(fits) for fits in zip(*parts, strict=True)] if parts else None
 
 
@@ -109,7 +130,7 @@ def _top_errors(counts: ReportCounts, context: Context, by: str, within: Scope) 
     # Counts of error codes do not separate long polls: each counts for both.
     e = {name: np.tile(column, 2) for name, column in group_columns(counts.errors, tally.ERROR_KEY).items()}
     e["long_poll"] = np.repeat((0, 1), len(counts.errors))
-    names = _names(e, context, by)
+    names = names_of_groups(e, context, by)
     chosen = _chosen(e, context, within)
     found: dict[Label, Counter[int]] = defaultdict(Counter)
     codes, times = e["error_code"].tolist(), np.tile(counts.errors.value_rows()[:, 0], 2).tolist()

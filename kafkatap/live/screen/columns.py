@@ -7,7 +7,7 @@ wire is escaped here. Colours are never the only sign of something.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from kafkatap.reports import units
@@ -15,12 +15,15 @@ from kafkatap.reports import units
 from ..broker_health import BrokerRow
 from .breakdown import Row
 from .recent_exchanges import Connection, Message
+from .waits import Wait
 
 Span = tuple[str, str]  #: text and a rich style ("" for plain)
 Line = list[Span]
 T = TypeVar("T")
 
 GAP = 1
+#: Percent of the width that names have before further columns are shown.
+NAME_SHARE = 26
 NONE = "-"
 BAD, WARN, DIM, HEAD = "bold red", "yellow", "dim", "bold cyan"
 
@@ -44,8 +47,12 @@ class Column(Generic[T]):
     wish: int = 0
 
 
-def fit(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]:
-    """The columns that fit, with their widths."""
+def fit(columns: Sequence[Column[T]], width: int, longest: int = 0) -> list[tuple[Column[T], int]]:
+    """The columns that fit, with their widths. `longest`: the width of the longest name, for which the first column has
+    a quarter of the screen before others get more."""
+    name = min(columns, key=lambda c: c.rank)
+    wide = max(name.width, min(longest, name.most, width * NAME_SHARE // 100))
+    columns = [replace(c, wish=max(c.wish, wide)) if c is name else c for c in columns]
     shown = sorted(columns, key=lambda c: c.rank)
     while len(shown) > 1:
         wishes = [max(c.width, c.wish) for c in shown[:-1]]
@@ -57,12 +64,15 @@ def fit(columns: Sequence[Column[T]], width: int) -> list[tuple[Column[T], int]]
     left = width - sum(c.width + GAP for c in shown) + GAP
     if left < 0:  # a very narrow terminal
         return [(shown[0], max(width, 1))]
-    for wanted in ("wish", "most"):
-        room = {c.name: max(getattr(c, wanted) - widths[c.name], 0) for c in shown}
-        for c in shown:  # in proportion
-            more = -(-left * room[c.name] // (sum(room.values()) or 1))
-            widths[c.name] += (more := min(more, left, room.pop(c.name)))
-            left -= more
+    for c in sorted(shown, key=lambda c: c.rank):
+        wished = min(max(c.wish - widths[c.name], 0), left)
+        widths[c.name] += wished
+        left -= wished
+    room = {c.name: max(c.most - widths[c.name], 0) for c in shown}
+    for c in shown:  # in proportion
+        more = -(-left * room[c.name] // (sum(room.values()) or 1))
+        widths[c.name] += (more := min(more, left, room.pop(c.name)))
+        left -= more
     return [(c, widths[c.name]) for c in shown]
 
 
@@ -106,7 +116,7 @@ def shown_name(name: str | None) -> str:
     return "(none)" if name is None else units.safe(name) or "(empty)"
 
 
-def _time(value: int | None, waits: bool, style: str = "") -> Span:
+def shown_time(value: int | None, style: str = "", waits: bool = False) -> Span:
     """A duration, in brackets if the request waited for something else than the broker."""
     if value is None:
         return NONE, DIM
@@ -114,43 +124,42 @@ def _time(value: int | None, waits: bool, style: str = "") -> Span:
     return (f"({text})", DIM) if waits else (text, style)
 
 
-def _count(value: int, style: str = "") -> Span:
+def shown_count(value: int, style: str = "") -> Span:
     return (f"{value:,}" if value < 1_000_000 else f"{value / 1e6:.1f}M", style) if value else (NONE, DIM)
 
 
-def _rate(value: float, style: str = "") -> Span:
+def shown_rate(value: float, style: str = "") -> Span:
     return (rate(value), style) if value else (NONE, DIM)
 
 
-def _size(value: float | None) -> Span:
+def shown_size(value: float | None) -> Span:
     return (units.size(int(value)), "") if value else (NONE, DIM)
 
 
-def _prompt(value: int | None, waits: bool) -> int:
+def _prompt(row: Row, value: int | None) -> int:
     """The sort key of a time: rows that wait for something else come last."""
-    return -2 if value is None else -1 if waits else value
+    return -2 if value is None else -1 if row.waits else value
 
 
 ROWS: tuple[Column[Row], ...] = (
-    Column("name", "name", 0, 14, lambda r: (shown_name(r.name), ""), lambda r: (r.name or "").lower(), 44, False),
-    Column("requests", "req/s", 1, 7, lambda r: _rate(r.request_rate), lambda r: r.request_rate),
-    Column("in", "in/s", 10, 8, lambda r: _size(r.in_rate), lambda r: r.in_rate),
-    Column("out", "out/s", 9, 8, lambda r: _size(r.out_rate), lambda r: r.out_rate),
-    Column("p50", "p50", 4, 9, lambda r: _time(r.broker_p50, r.waits), lambda r: _prompt(r.broker_p50, r.waits)),
+    Column("name", "name", 0, 14, lambda r: (shown_name(r.name), ""), lambda r: (r.name or "").lower(), 60, False),
+    Column("addresses", "from", 7, 15, lambda r: (_ends(r.addresses), ""), None, 39, False),
+    Column("requests", "req/s", 1, 7, lambda r: shown_rate(r.request_rate), lambda r: r.request_rate),
+    Column("in", "in/s", 11, 8, lambda r: shown_size(r.in_rate), lambda r: r.in_rate),
+    Column("out", "out/s", 10, 8, lambda r: shown_size(r.out_rate), lambda r: r.out_rate),
+    Column("p50", "p50", 4, 9, lambda r: shown_time(r.broker_p50, waits=r.waits), lambda r: _prompt(r, r.broker_p50)),
+    Column("p99", "p99", 2, 9, lambda r: shown_time(r.broker_p99, "bold", r.waits), lambda r: _prompt(r, r.broker_p99)),
     Column(
-        "p99", "p99", 2, 9, lambda r: _time(r.broker_p99, r.waits, "bold"), lambda r: _prompt(r.broker_p99, r.waits)
+        "total", "total p99", 9, 10, lambda r: shown_time(r.total_p99, waits=r.waits), lambda r: _prompt(r, r.total_p99)
     ),
+    Column("throttled", "throttled", 5, 9, lambda r: shown_count(r.throttled, WARN), lambda r: r.throttled),
     Column(
-        "total", "total p99", 8, 10, lambda r: _time(r.total_p99, r.waits), lambda r: _prompt(r.total_p99, r.waits)
-    ),
-    Column("throttled", "throttled", 5, 9, lambda r: _count(r.throttled, WARN), lambda r: r.throttled),
-    Column(
-        "throttle_wait", "thr.wait", 7, 8, lambda r: _time(r.throttle_wait or None, False, WARN),
+        "throttle_wait", "thr.wait", 8, 8, lambda r: shown_time(r.throttle_wait or None, WARN),
         lambda r: r.throttle_wait,
     ),
-    Column("unanswered", "unans.", 11, 6, lambda r: _count(r.unanswered, WARN), lambda r: r.unanswered),
-    Column("failed", "failed", 3, 7, lambda r: _count(r.failed, BAD), lambda r: r.failed),
-    Column("error_codes", "codes/s", 12, 7, lambda r: _rate(r.error_code_rate, BAD), lambda r: r.error_code_rate),
+    Column("unanswered", "unans.", 12, 6, lambda r: shown_count(r.unanswered, WARN), lambda r: r.unanswered),
+    Column("failed", "failed", 3, 7, lambda r: shown_count(r.failed, BAD), lambda r: r.failed),
+    Column("error_codes", "codes/s", 13, 7, lambda r: shown_rate(r.error_code_rate, BAD), lambda r: r.error_code_rate),
     Column("error", "error code", 6, 12, lambda r: (r.top_error or "", BAD), None, 28, False, 22),
 )  # fmt: skip
 
@@ -158,14 +167,14 @@ ROWS: tuple[Column[Row], ...] = (
 #: Columns of the connections view.
 HEALTH: tuple[Column[BrokerRow], ...] = (
     Column("name", "broker", 0, 15, lambda r: (units.safe(r.name), ""), lambda r: r.name, 47, False, 21),
-    Column("open", "open", 2, 7, lambda r: _count(r.open), lambda r: r.open),
-    Column("opened", "opened", 6, 7, lambda r: _count(r.opened), lambda r: r.opened),
-    Column("refused", "refused", 1, 7, lambda r: _count(r.refused, BAD), lambda r: r.refused),
-    Column("no_answer", "no answer", 3, 9, lambda r: _count(r.unanswered, BAD), lambda r: r.unanswered),
-    Column("resets", "resets", 4, 7, lambda r: _count(r.resets, WARN), lambda r: r.resets),
-    Column("retransmitted", "retrans.", 5, 8, lambda r: _count(r.retransmitted, WARN), lambda r: r.retransmitted),
-    Column("zero_windows", "zero win.", 8, 9, lambda r: _count(r.zero_windows, WARN), lambda r: r.zero_windows),
-    Column("rtt", "rtt", 7, 9, lambda r: _time(r.round_trip, False), lambda r: r.round_trip or -1),
+    Column("open", "open", 2, 7, lambda r: shown_count(r.open), lambda r: r.open),
+    Column("opened", "opened", 6, 7, lambda r: shown_count(r.opened), lambda r: r.opened),
+    Column("refused", "refused", 1, 7, lambda r: shown_count(r.refused, BAD), lambda r: r.refused),
+    Column("no_answer", "no answer", 3, 9, lambda r: shown_count(r.unanswered, BAD), lambda r: r.unanswered),
+    Column("resets", "resets", 4, 7, lambda r: shown_count(r.resets, WARN), lambda r: r.resets),
+    Column("retransmitted", "retrans.", 5, 8, lambda r: shown_count(r.retransmitted, WARN), lambda r: r.retransmitted),
+    Column("zero_windows", "zero win.", 8, 9, lambda r: shown_count(r.zero_windows, WARN), lambda r: r.zero_windows),
+    Column("rtt", "rtt", 7, 9, lambda r: shown_time(r.round_trip), lambda r: r.round_trip or -1),
     Column("protocol", "protocol", 9, 8, lambda r: (r.protocol, DIM), lambda r: r.protocol, 0, False),
 )
 
@@ -175,12 +184,12 @@ def connection_columns(utc: bool) -> tuple[Column[Connection], ...]:
         Column("client", "from", 0, 17, lambda c: (units.safe(c.client), ""), None, 47, False),
         Column("broker", "to", 3, 15, lambda c: (units.safe(c.broker), ""), None, 47, False),
         Column("client_id", "client", 8, 10, lambda c: (shown_name(c.client_id), ""), None, 30, False),
-        Column("requests", "requests", 1, 8, lambda c: _count(c.requests)),
-        Column("p50", "p50", 4, 9, lambda c: _time(c.broker_p50, False)),
-        Column("p99", "p99", 2, 9, lambda c: _time(c.broker_p99, False, "bold")),
-        Column("throttled", "throttled", 6, 9, lambda c: _count(c.throttled, WARN)),
-        Column("unanswered", "unans.", 9, 6, lambda c: _count(c.unanswered, WARN)),
-        Column("failed", "failed", 5, 7, lambda c: _count(c.failed, BAD)),
+        Column("requests", "requests", 1, 8, lambda c: shown_count(c.requests)),
+        Column("p50", "p50", 4, 9, lambda c: shown_time(c.broker_p50)),
+        Column("p99", "p99", 2, 9, lambda c: shown_time(c.broker_p99, "bold")),
+        Column("throttled", "throttled", 6, 9, lambda c: shown_count(c.throttled, WARN)),
+        Column("unanswered", "unans.", 9, 6, lambda c: shown_count(c.unanswered, WARN)),
+        Column("failed", "failed", 5, 7, lambda c: shown_count(c.failed, BAD)),
         Column("last", "last", 7, 8, lambda c: (units.clock(c.last, utc, 0), "")),
     )
 
@@ -191,13 +200,42 @@ def message_columns(utc: bool) -> tuple[Column[Message], ...]:
         Column("api", "request", 0, 14, lambda m: (f"{m.api} v{m.api_version}", ""), None, 28, False),
         Column("client_id", "client", 4, 12, lambda m: (shown_name(m.client_id), ""), None, 24, False),
         Column("client", "from", 7, 17, lambda m: (units.safe(m.client), ""), None, 24, False),
-        Column("broker_ns", "broker", 2, 9, lambda m: _time(m.broker_ns, m.waits, "bold")),
-        Column("total_ns", "total", 8, 9, lambda m: _time(m.total_ns, m.waits)),
-        Column("in", "in", 10, 8, lambda m: _size(m.request_bytes)),
-        Column("out", "out", 9, 8, lambda m: _size(m.response_bytes)),
+        Column("broker_ns", "broker", 2, 9, lambda m: shown_time(m.broker_ns, "bold", m.waits)),
+        Column("total_ns", "total", 8, 9, lambda m: shown_time(m.total_ns, waits=m.waits)),
+        Column("in", "in", 10, 8, lambda m: shown_size(m.request_bytes)),
+        Column("out", "out", 9, 8, lambda m: shown_size(m.response_bytes)),
         Column("result", "result", 3, 12, result_of, None, 34, False, 20),
         Column("topics", "topics", 6, 12, lambda m: (units.safe(", ".join(m.topics)), ""), None, 60, False, 18),
     )
+
+
+#: Waits from which on they are marked, ns.
+LONG, VERY_LONG = 1_000_000_000, 3_000_000_000
+
+
+def wait_columns(utc: bool) -> tuple[Column[Wait], ...]:
+    def style(wait: Wait) -> str:
+        return BAD if wait.waited_ns >= VERY_LONG else WARN if wait.waited_ns >= LONG else ""
+
+    def request(wait: Wait) -> Span:
+        return f"{wait.oldest.api} v{wait.oldest.api_version}", ""
+
+    return (
+        Column("name", "client", 0, 14, lambda w: (shown_name(w.oldest.client_id), ""),
+               lambda w: (w.oldest.client_id or "").lower(), 60, False),
+        Column("waits", "waits", 1, 9, lambda w: (units.duration(w.waited_ns), style(w)), lambda w: w.waited_ns),
+        Column("request", "for", 2, 14, request, None, 28, False),
+        Column("broker", "at", 4, 15, lambda w: (units.safe(w.oldest.broker), ""), None, 47, False),
+        Column("client", "from", 3, 17, lambda w: (units.safe(w.oldest.client), ""), None, 47, False),
+        Column("connections", "connections", 6, 11, lambda w: shown_count(w.connections), lambda w: w.connections),
+        Column("at", "since", 5, 8, lambda w: (units.clock(w.oldest.at, utc, 0), ""), lambda w: -w.oldest.at),
+    )  # fmt: skip
+
+
+def _ends(addresses: Sequence[str]) -> str:
+    """The first address, and how many others there are."""
+    first = units.safe(addresses[0]) if addresses else NONE
+    return f"{first} +{len(addresses) - 1}" if len(addresses) > 1 else first
 
 
 def result_of(message: Message) -> Span:
@@ -232,6 +270,7 @@ def message_lines(m: Message, utc: bool) -> list[Line]:
         ("from", f"{units.safe(m.client)} to {units.safe(m.broker)}", ""),
         ("began", f"{units.clock(m.at, utc, 6, date=True)} {units.zone(m.at, utc)}", ""),
         ("outcome", m.outcome.replace("_", " "), "" if m.outcome == "answered" else WARN),
+        *([("waits", time(m.waited_ns) + "   beyond what its broker may hold it", BAD)] if m.waited_ns else []),
         ("size", f"{size(m.request_bytes)}, response {size(m.response_bytes)}", ""),
         ("broker", time(m.broker_ns) + waits, "bold"),
         ("head-of-line", f"{time(m.hol_wait_ns)}   wait behind earlier requests of the connection", ""),

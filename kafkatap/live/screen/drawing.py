@@ -16,85 +16,34 @@ from ..governor import FULL, LEVELS
 from ..status import Status
 from .breakdown import SECOND
 from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, message_lines, rate
+from .help_text import HELP_LINES
+from .last_events import event_lines
 from .pages import TEXTS, VIEWS, Page, Section, Shown, scope_text, window_text
 
 Field = tuple[int, list[Span]]  #: rank, spans
+#: Keys and what they do: by rank, as fields. The text of `w` is the window.
 KEYS = (
-    (1, "1-5", "view"), (2, "w", "window"), (2, "s", "sort"), (3, "/", "filter"), (2, "⏎", "open"), (4, "l", "last"),
-    (3, "p", "hold"), (5, "z", "zero"), (0, "?", "help"), (0, "q", "quit"),
+    (1, "1-9", "view"), (2, "w", ""), (2, "s", "sort"), (3, "/", "filter"), (2, "⏎", "open"), (4, "l", "last"),
+    (3, "d", "save"), (3, "p", "hold"), (5, "z", "zero"), (0, "?", "help"), (0, "q", "quit"),
 )  # fmt: skip
 #: What the marks in tables mean, and the height of a screen that says so.
 MARKS = ((0, "(1.02 s)", "waits for data or members"), (1, "▼", "sorted by it"), (1, "-", "none"))
 _WITH_MARKS = 16
 KEYS_INSIDE = (
-    (0, "esc", "back"), (3, "tab", "next part"), (2, "⏎", "open"), (4, "l", "last"), (2, "w", "window"),
-    (3, "/", "filter"), (3, "p", "hold"), (1, "?", "help"), (0, "q", "quit"),
+    (0, "esc", "back"), (4, "tab", "next part"), (2, "⏎", "open"), (5, "l", "last"), (2, "w", ""),
+    (3, "/", "filter"), (3, "d", "save"), (4, "p", "hold"), (1, "?", "help"), (0, "q", "quit"),
 )  # fmt: skip
-
-HELP = """\
-Keys
-  1 2 3 4       by API, client, topic, broker; also tab, left and right
-  5             the connections of each broker
-  w             window: the last 10 s, the last minute, since the start
-  s  < >        sort by the next column; by the one to the left or right
-  r             reverse the order
-  /             only rows that contain a text; enter keeps it, esc clears it
-  up down       choose a row; also j k, page up, page down, home, end
-  enter         open it: its parts, connections and last messages
-                enter on a message: all that is known of it
-  tab           the next part of an opened row
-  l             the last messages of the chosen row
-  esc           back; also backspace
-  p  space      hold the screen; counting continues
-  z             restart the counts
-  q             quit, and print the report
-
-Columns
-  req/s         requests a second
-  p50  p99      broker time: from the request's last byte to the response's
-                first byte, without head-of-line wait and throttle wait
-  (1.02 s)      in brackets: the requests wait for data or for other members
-                (Fetch, JoinGroup, SyncGroup); this does not show a slow
-                broker. Rows with other requests show the times of those
-  total p99     from the request's first byte to the response's last byte
-  throttled     responses with throttle_time_ms above 0
-  thr.wait      throttle wait: time that requests waited on the wire because
-                of throttling, summed
-  unans.        requests without a response
-  failed        exchanges with an error code
-  codes/s       error codes a second, at any level of the responses
-  error code    the most frequent error code
-  in/s  out/s   bytes of requests and of responses a second
-
-Connections (5)
-  open          open connections
-  opened        handshakes in the window
-  refused       a RST or ICMP answered the SYN: no process listens, or a firewall
-                rejects
-  no answer     nothing answered the SYN for a second
-  resets        connections that a RST ended
-  retrans.      retransmitted packets of both ends
-  zero win.     packets with a receive window of zero
-  rtt           mean round trip of the handshakes
-
-Head
-  drops         packets that the kernel dropped, not read in time
-  level         full: everything is decoded; no topics: only error codes and
-                throttling of the bodies; headers only: requests, responses
-                and their times; paused: at times nothing is read
-  waiting       requests without a response so far
-  encrypted     the share of the traffic that is TLS, and was not decrypted
-  decrypted     the share of the traffic that is TLS, and was decrypted
-"""
-
-
-HELP_LINES: list[Line] = [[(line, "bold" if line[:1].strip() else "")] for line in HELP.splitlines()]
+#: Words for views where there is little room.
+_SHORT = {"connections": "conns", "waiting": "waits"}
+#: For how long a new event marks its view, ns.
+_NEW = 60 * SECOND
 
 
 @dataclass(slots=True)
 class Drawing:
-    """What the screen shows. `held`: since when it is held; `editing`: whether the filter is being typed; `notice`: a
-    line for the user."""
+    """What the screen shows. `held`: since when it is held; `editing`: whether the filter is being typed, and
+    `refused`: whether it was to be used although it is wrong; `notice`: a line for the user; `event`: when the last
+    event came."""
 
     page: Page
     depth: int
@@ -104,6 +53,8 @@ class Drawing:
     held: int | None = None
     editing: bool = False
     notice: str = ""
+    refused: bool = False
+    event: int = 0
 
 
 def screen_lines(drawing: Drawing, width: int, height: int) -> list[Line]:
@@ -111,6 +62,8 @@ def screen_lines(drawing: Drawing, width: int, height: int) -> list[Line]:
     head = list(_head(drawing, width))
     keep = 4 if height >= 14 else 2 if height >= 8 else 1
     head = head[:keep] if keep == 4 else [head[-1]] if keep == 1 else [head[2], head[3]]
+    if drawing.editing and drawing.shown.wrong.reason:
+        head.append(_wrong_line(drawing, width))
     foot = list(_foot(drawing, width)) if height >= 6 else []
     if height >= _WITH_MARKS and drawing.page.kind not in TEXTS:
         foot.insert(0, _fields([(rank, [(mark, ""), (f" {what}", DIM)]) for rank, mark, what in MARKS], width))
@@ -221,8 +174,16 @@ def _view_line(drawing: Drawing, width: int) -> Line:
     """The line above the rows: the view, the window and the filter."""
     page, shown = drawing.page, drawing.shown
     fields: list[Field] = []
+    if drawing.editing:
+        return cropped([("/", "bold"), (units.safe(shown.filter), "bold"), ("▏", "blink")], width)
+    only: list[Span] = []
+    if shown.filter:
+        mark = "" if shown.selection is not None else "/"
+        text = units.cut(f"{mark}{units.safe(shown.filter)}", max(width // 3, 12))
+        only = [("only ", DIM), (text, "bold")]
     if page.kind == "table":
-        fields.append((1, _tabs(page.by)))
+        taken = sum(units.cells(text) + 2 for text, _ in only) + (24 if drawing.held is not None else 0)
+        fields.append((1, _tabs(drawing, width - taken)))
     elif page.kind in TEXTS:
         fields.append((0, [(page.kind, "bold reverse")]))
     else:
@@ -230,12 +191,14 @@ def _view_line(drawing: Drawing, width: int) -> Line:
         text = f"{'last messages: ' if page.kind == 'messages' else ''}{text}"
         room = max(width - (12 if drawing.held is None else 24), 10)
         fields.append((0, [(units.cut(text, room), "bold")]))
+        if page.about:
+            left = room - units.cells(text) - 2
+            fields.append((2, [(units.cut(units.safe(page.about), max(left, 10)), "")]))
+    if only:
+        fields.append((0, only))
     if page.kind == "table":
         fields.append((2, [(window_text(shown.window), "bold")]))
-    if drawing.editing:
-        fields.append((0, [("/", "bold"), (units.safe(shown.filter), "bold"), ("▏", "blink")]))
-    elif shown.filter:
-        fields.append((1, [("only ", DIM), (f"/{units.safe(shown.filter)}", "bold")]))
+        fields += [(3, [(section.more, DIM)]) for section in drawing.sections if section.more]
     hidden = sum(section.hidden for section in drawing.sections)
     if hidden:
         fields.append((3, [(f"{hidden:,} hidden", DIM)]))
@@ -244,23 +207,62 @@ def _view_line(drawing: Drawing, width: int) -> Line:
     return _fields(fields, width, "  ")
 
 
-def _tabs(by: str) -> list[Span]:
+def _tabs(drawing: Drawing, width: int) -> list[Span]:
+    """The views: in full, shorter, or only the chosen one by name."""
+    by = drawing.page.by
+    words = {name: {"api": "API"}.get(name, name) for name in VIEWS}
+    shorter = {name: _SHORT.get(name, word) for name, word in words.items()}
+    least = {name: word if name == by else "" for name, word in shorter.items()}
+    marks = _marks(drawing)
     spans: list[Span] = []
-    for n, name in enumerate(VIEWS, 1):
-        title = {"api": "API"}.get(name, name)
-        text = f"[{n} {title}]" if name == by else f" {n} {title} "
-        spans.append((text, "bold reverse" if name == by else ""))
+    for titles, gap in ((words, "  "), (shorter, " "), (least, " ")):
+        spans = []
+        for n, (name, title) in enumerate(titles.items(), 1):
+            text = f"{n} {title}".rstrip()
+            spans += [(gap, "")] * (n > 1)
+            spans.append((f"[{text}]", "bold reverse") if name == by else (text, marks.get(name, "")))
+        if sum(units.cells(text) for text, _ in spans) <= width:
+            break
     return spans
+
+
+def _marks(drawing: Drawing) -> dict[str, str]:
+    """Styles of the views that show what is wrong now; the head and lines say so, too."""
+    marks = {}
+    if max(drawing.status.longest_waits.values(), default=0) >= HANGS:
+        marks["waiting"] = BAD
+    if drawing.event and drawing.status.now - drawing.event < _NEW:
+        marks["events"] = WARN
+    return marks
+
+
+def _wrong_line(drawing: Drawing, width: int) -> Line:
+    """What is wrong with the text that is typed, and where."""
+    wrong, style = drawing.shown.wrong, BAD if drawing.refused else WARN
+    before = 1 + units.cells(units.safe(wrong.text[: wrong.at]))
+    carets = "^" * max(units.cells(units.safe(wrong.text[wrong.at : wrong.end])), 1)
+    reason = units.safe(wrong.reason)
+    if before + len(carets) + 1 + units.cells(reason) <= width:
+        return [(" " * before, ""), (carets, style), (f" {reason}", style)]
+    if units.cells(reason) + 2 <= before and before + len(carets) <= width:
+        return [(reason, style), (" " * (before - units.cells(reason)), ""), (carets, style)]
+    return [(reason, style)]
 
 
 def _foot(drawing: Drawing, width: int) -> Iterator[Line]:
     if drawing.notice:
         yield [(units.safe(drawing.notice), WARN)]
     if drawing.editing:
-        yield _fields([(0, [("⏎", "bold"), (" keep", DIM)]), (0, [("esc", "bold"), (" clear", DIM)])], width, "  ")
-        return
-    keys = KEYS if drawing.depth == 1 else KEYS_INSIDE
+        example = "api == Produce and latency > 50ms, or a word"
+        keys = [(0, "⏎", "keep"), (0, "esc", "clear"), (1, example, "")]
+    else:
+        known = KEYS if drawing.depth == 1 else KEYS_INSIDE
+        keys = [(rank, key, what or _window(drawing.shown)) for rank, key, what in known]
     yield _fields([(rank, [(key, "bold"), (f" {what}", DIM)]) for rank, key, what in keys], width, "  ")
+
+
+def _window(shown: Shown) -> str:
+    return "all" if shown.window is None else window_text(shown.window)
 
 
 #: Lines of the body that are not rows of a section.
@@ -294,12 +296,14 @@ def place_cursor(page: Page, sections: Sequence[Section]) -> tuple[int, int] | N
 def _body(drawing: Drawing, width: int, height: int) -> list[Line]:
     page, shown, sections = drawing.page, drawing.shown, drawing.sections
     if page.kind in TEXTS:
-        text = HELP_LINES if page.message is None else message_lines(page.message, shown.utc)
+        text = _text_lines(page, shown.utc, width)
         page.top = max(0, min(page.top, len(text) - height))
         return _filled(text[page.top :], height)
     titles = page.kind == "detail"
     chosen = place_cursor(page, sections)
-    fits = [fit(section.columns, width) for section in sections]
+    for n, section in enumerate(sections):  # names never get less room again, so columns stay where they are
+        page.wide[n] = max(page.wide.get(n, 0), section.wide)
+    fits = [fit(section.columns, width, page.wide[n]) for n, section in enumerate(sections)]
     fixed: list[Line] = []
     if not titles and height > 2:
         fixed = [heading(fits[0], sections[0].sort, shown.reverse)]
@@ -320,6 +324,12 @@ def _body(drawing: Drawing, width: int, height: int) -> list[Line]:
         else:
             body.append([(section.empty if i == _EMPTY else "", DIM)])
     return _filled(fixed + body, height)
+
+
+def _text_lines(page: Page, utc: bool, width: int) -> list[Line]:
+    if page.message is not None:
+        return message_lines(page.message, utc)
+    return HELP_LINES if page.event is None else event_lines(page.event, utc, width)
 
 
 def _filled(lines: list[Line], height: int) -> list[Line]:

@@ -7,15 +7,17 @@ change its numbers (`resolve_names`): then the rows get numbers of a table of na
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import (
+    ANSWERED,
     EXCHANGE,
     EXCHANGE_STRINGS,
+    IN_FLIGHT,
     NO_INT32,
     NO_TIME,
     ORPHAN_RESPONSE,
@@ -26,11 +28,22 @@ from kafkatap.dissector.dtypes import (
     WAITS,
 )
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import Array, Batch, as_results, endpoint, rows_of, uuid_text
+from kafkatap.reports.batch import (
+    ADDRESS_COLUMNS,
+    STRING_COLUMNS,
+    Array,
+    Batch,
+    Context,
+    as_results,
+    endpoint,
+    rows_of,
+    uuid_text,
+)
 from kafkatap.reports.counting.percentiles import percentile
 from kafkatap.reports.counting.rollup import api_label, maybe
 from kafkatap.reports.sections.error_codes import error_label
 
+from ...engine.selection import Selection, Selector
 from ..provisional_rows import without_confirmed
 from ..sink import Sink
 from .breakdown import Scope
@@ -68,6 +81,7 @@ class Message:
     waits: bool  # whether its API waits for data or for other members
     error_codes: tuple[tuple[str, int], ...]  # name and count, the most frequent first
     topics: tuple[str, ...]  # if known
+    waited_ns: int | None = None  # of a request that waits: how long, beyond what its broker may hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +182,8 @@ class Recent(Sink):
         new = [(rows, name, _renumbered(rows[name], look_up, own)) for rows, name, look_up, own in tables]
         for rows, name, column in new:
             rows[name] = column
-        for rows, name in (*((e, name) for name in EXCHANGE_STRINGS if name != "client_id"), (r, "name")):
+        others = [(e, name) for name in EXCHANGE_STRINGS if name != "client_id"]
+        for rows, name in (*others, (r, "name"), (r, "error_message")):
             rows[name] = -1  # the screen does not show these
         self._strings, self._addresses = list(strings), list(addresses)
 
@@ -183,12 +198,52 @@ class Recent(Sink):
             copy.resolve_names(copy._engine)
         return copy
 
+    def batch(self) -> tuple[Batch, Context]:
+        """A copy of all rows, oldest first, with results only of errors and topics; and the names of their numbers."""
+        engine = self._engine
+        exchanges = taken(self._exchanges.rows, self._exchanges.newest(np.arange(len(self)), len(self))[::-1])
+        results = self._results.rows.copy()
+        strings = [] if engine is None else list(engine.strings)
+        addresses = [] if engine is None else list(engine.addresses)
+        for rows in (exchanges, results):
+            for name in rows.dtype.names or ():
+                if name in STRING_COLUMNS or name in ADDRESS_COLUMNS:
+                    known = len(strings) if name in STRING_COLUMNS else len(addresses)
+                    rows[name] = np.where(rows[name] <= _FIRST_OWN, known + _FIRST_OWN - rows[name], rows[name])
+        strings += [None if text is None else text.encode() for text in self._strings]
+        addresses += [address or "" for address in self._addresses]
+        topic_names = {} if engine is None else dict(engine.topic_names)
+        first = None if engine is None else engine.first
+        kept = taken(results, np.flatnonzero(np.isin(results["exchange"], exchanges["exchange"])))
+        order = np.argsort(kept["exchange"], kind="stable")  # those of an exchange are adjacent
+        context = Context(strings=strings, addresses=addresses, topic_names=topic_names, first=first)
+        return Batch(exchanges, taken(kept, order)), context
+
+    def picked(self, selection: Selection) -> Recent:
+        """The exchanges that are selected: a copy."""
+        batch, context = self.batch()
+        mask = Selector(selection, context).select(batch)
+        numbers = batch.exchanges["exchange"][mask]
+        copy = self.frozen()
+        rows = copy._exchanges.rows
+        kept = taken(rows, copy._exchanges.newest(np.flatnonzero(np.isin(rows["exchange"], numbers)), len(rows))[::-1])
+        copy._exchanges = Ring(EXCHANGE, max(len(kept), 1))
+        copy._exchanges.put(kept)
+        return copy
+
     def matching(self, within: Scope = (), n: int = 100) -> list[Message]:
         """The n exchanges of a scope that finished last, the latest begin first."""
         places = self._exchanges.newest(self._places(within), n)
         chosen = taken(self._exchanges.rows, places)
         errors, topics = self._answers(chosen["exchange"])
-        messages = [self._message(e, errors, topics) for e in _as_dicts(chosen)]
+        messages = [
+            message_of(
+                e, self._text, self._address,
+                tuple(errors[e["exchange"]].most_common()) if e["exchange"] in errors else (),
+                tuple(topics.get(e["exchange"], ())),
+            )
+            for e in as_dicts(chosen)
+        ]  # fmt: skip
         return sorted(messages, key=lambda m: (m.at, m.exchange), reverse=True)
 
     def active(self, within: Scope = (), n: int = 20) -> list[Connection]:
@@ -242,6 +297,11 @@ class Recent(Sink):
             elif kind == "broker":
                 ends = rows["broker_ip"].astype(np.int64) * 65536 + rows["broker_port"]
                 fits &= _have_name(ends, lambda n: endpoint(self._address(n >> 16), n & 65535), name)
+            elif kind == "error":
+                results = self._results.rows
+                fits &= np.isin(rows["exchange"], results["exchange"][
+                    _have_name(results["error_code"], error_label, name) & (results["error_code"] != 0)
+                ])  # fmt: skip
             else:
                 fits &= np.isin(rows["exchange"], self._with_topic(name))
         return np.flatnonzero(fits)
@@ -260,7 +320,7 @@ class Recent(Sink):
         topics: dict[int, dict[str, None]] = {}
         rows = self._results.rows
         places = np.flatnonzero(np.isin(rows["exchange"], exchanges))
-        for row in _as_dicts(taken(rows, self._results.newest(places, len(places))[::-1])):
+        for row in as_dicts(taken(rows, self._results.newest(places, len(places))[::-1])):
             number, topic, topic_id = row["exchange"], row["topic"], row["topic_id"]
             if row["error_code"]:
                 errors.setdefault(number, Counter())[error_label(row["error_code"])] += 1
@@ -269,36 +329,8 @@ class Recent(Sink):
                 topics.setdefault(number, {})[name] = None
         return errors, topics
 
-    def _message(
-        self, e: dict[str, int], errors: dict[int, Counter[str]], topics: dict[int, dict[str, None]]
-    ) -> Message:
-        number, answered, throttle = e["exchange"], e["outcome"] == 0, e["throttle_time_ms"]
-        orphan = e["outcome"] == ORPHAN_RESPONSE
-        return Message(
-            at=e["response_first" if orphan else "request_first"],
-            exchange=number,
-            connection=e["connection"],
-            client=self._end(e, "client"),
-            broker=self._end(e, "broker"),
-            client_id=self._text(e["client_id"]),
-            api=api_label(e["api_key"], e["long_poll"]),
-            api_version=e["api_version"],
-            correlation_id=e["correlation_id"],
-            outcome=OUTCOMES[e["outcome"]],
-            request_bytes=maybe(e["request_bytes"]),
-            response_bytes=maybe(e["response_bytes"]),
-            broker_ns=e["broker_ns"] if answered else None,
-            hol_wait_ns=e["hol_wait_ns"] if answered else None,
-            throttle_wait_ns=e["throttle_wait_ns"] if answered else None,
-            total_ns=e["total_ns"] if answered else None,
-            throttle_time_ms=None if throttle == NO_INT32 else throttle,
-            waits=e["api_key"] in WAITS,
-            error_codes=tuple(errors[number].most_common()) if number in errors else (),
-            topics=tuple(topics.get(number, ())),
-        )
-
     def _end(self, e: Any, side: str) -> str:
-        return endpoint(self._address(int(e[f"{side}_ip"])), int(e[f"{side}_port"]))
+        return _end_of(e, side, self._address)
 
     def _text(self, number: int) -> str | None:
         if number <= _FIRST_OWN:
@@ -325,6 +357,41 @@ class Recent(Sink):
         return self._engine.addresses[number] if number >= 0 and self._engine is not None else None
 
 
+def message_of(
+    e: Mapping[str, int], text: Callable[[int], str | None], address: Callable[[int], str | None],
+    errors: tuple[tuple[str, int], ...] = (), topics: tuple[str, ...] = (),
+) -> Message:  # fmt: skip
+    """The Message of an EXCHANGE row. `text`, `address`: look up the names of its numbers."""
+    answered, throttle = e["outcome"] == ANSWERED, e["throttle_time_ms"]
+    return Message(
+        at=e["response_first" if e["outcome"] == ORPHAN_RESPONSE else "request_first"],
+        exchange=e["exchange"],
+        connection=e["connection"],
+        client=_end_of(e, "client", address),
+        broker=_end_of(e, "broker", address),
+        client_id=text(e["client_id"]),
+        api=api_label(e["api_key"], e["long_poll"]),
+        api_version=e["api_version"],
+        correlation_id=e["correlation_id"],
+        outcome=OUTCOMES[e["outcome"]],
+        request_bytes=maybe(e["request_bytes"]),
+        response_bytes=maybe(e["response_bytes"]),
+        broker_ns=e["broker_ns"] if answered else None,
+        hol_wait_ns=e["hol_wait_ns"] if answered else None,
+        throttle_wait_ns=e["throttle_wait_ns"] if answered else None,
+        total_ns=e["total_ns"] if answered else None,
+        throttle_time_ms=None if throttle == NO_INT32 else throttle,
+        waits=e["api_key"] in WAITS,
+        error_codes=errors,
+        topics=topics,
+        waited_ns=e["waited_ns"] if e["outcome"] == IN_FLIGHT else None,
+    )
+
+
+def _end_of(e: Any, side: str, address: Callable[[int], str | None]) -> str:
+    return endpoint(address(int(e[f"{side}_ip"])), int(e[f"{side}_port"]))
+
+
 def _kept_results(results: Array) -> Array:
     """The RESULT rows with an error code, and the first row of each topic. Rows of an exchange are adjacent."""
     exchange, topic, topic_id = results["exchange"], results["topic"], results["topic_id"]
@@ -334,7 +401,7 @@ def _kept_results(results: Array) -> Array:
     return taken(results, np.flatnonzero((results["error_code"] != 0) | (begins & named)))
 
 
-def _as_dicts(rows: Array) -> list[dict[str, int]]:
+def as_dicts(rows: Array) -> list[dict[str, int]]:
     """Records as dicts: much faster than single reads from numpy."""
     names = rows.dtype.names or ()
     return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
