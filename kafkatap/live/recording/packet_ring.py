@@ -66,7 +66,8 @@ class PacketRing:
 
     def pack(self, buffer: Array, packets: Array, first: int, count: int) -> int:
         """Pack packets[first:count] (PACKET rows) of `buffer`. Return the first one without room; `turn` makes room."""
-        self._first = self._first or int(packets["ts"][first])
+        if not self._first and first < count:
+            self._first = int(packets["ts"][first])
         while True:
             first = writer.pack_packets(buffer, packets, first, count, self._interfaces, self._state, self._bytes)
             if self._state["stopped"][0] != writer.PACK_NEW_LINK:
