@@ -27,8 +27,11 @@ from kafkatap.live.screen.typed_filter import read_typed
 from kafkatap.reports.build import build_report
 from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 from kafkatap.reports.units import cells
+from tests.support.tcp import merge
+from tests.wire.kafkatalk import PRODUCE, KafkaTalk
 
 from .support import SECOND, FileSource
+from .watched import TOPIC, Seen, ticking
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 BUSY = "apache-4.3"
@@ -90,6 +93,21 @@ def test_who_waits_while_a_broker_hangs() -> None:
         Drawing(Page("message", message=waits[0].oldest), 2, Shown(utc=True), look.status, ()), 100, 30
     )  # fmt: skip
     assert any("beyond what its broker may hold it" in text for line in shown for text, _ in line)
+
+
+@pytest.mark.parametrize(("acks", "is_overdue"), [(1, True), (-1, False)])
+def test_a_produce_without_an_answer_waits(acks: int, is_overdue: bool, tmp_path: Path) -> None:
+    """It is shown at once. Only one that may wait for replicas is no sign of a broker that hangs."""
+    talk = KafkaTalk(client_id="app")
+    talk.tcp.open()
+    talk.request(PRODUCE, 3, 1, Acks=acks, TimeoutMs=30_000, TopicData=TOPIC)
+    seen = Seen(tmp_path / "x.pcap", merge(talk.segments, ticking(6)))
+    for _ in seen.seconds():
+        pass
+    (wait,) = rows(Live(seen.monitor, Kept()), "waiting")
+    assert (wait.oldest.client_id, wait.connections) == ("app", 1)
+    assert 4 < wait.waited_ns / SECOND < 7
+    assert bool(seen.monitor.longest_waits) == is_overdue
 
 
 def test_nobody_waits_where_brokers_answer() -> None:

@@ -355,7 +355,7 @@ class LiveApp(App[None]):
             self.say("choose a row whose packets are to be saved")
             return
         if self._save is None:
-            self.say(f"no packets are in memory: --write-pcap FILE keeps the last ones (here: {what})")
+            self.say(f"no packets are in memory: --write-pcap FILE or --keep keeps the last ones (here: {what})")
             return
         both = [wanted, *([f"({self.shown.filter})"] if self.shown.selection is not None else [])]
         self.say(self._save(" and ".join(both), what))
