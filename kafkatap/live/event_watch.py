@@ -144,7 +144,10 @@ class EventWatch:
         from kafkatap.reports.sections.events import findings
 
         context = names_of(engine)._replace(first=self._first, last=engine.latest)
-        return findings(SectionInput(self._with_open(engine, waiting), ReportCounts(), context, {}))
+        given = SectionInput(self._with_open(engine, waiting), ReportCounts(), context, {})
+        found = findings(given)
+        given.forget()
+        return found
 
     def _with_open(self, engine: Engine, waiting: Batch | None) -> SectionCounts:
         """The counts, with what is open and waits now."""

@@ -202,6 +202,12 @@ class SectionInput:
         found: _Made = self._made[make]
         return found
 
+    def forget(self) -> None:
+        """Drop all that was made of this input, which refers to it: it would live until Python looks for cycles."""
+        for made in (self._made, self._learned, self._events):
+            made.clear()
+        del self.whole
+
     def learned_by(self, section: str) -> SectionInput:
         """What the findings of a section are made of, which may be more than the report shows."""
         found = self.whole.sections.learned_by(section)

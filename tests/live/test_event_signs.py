@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from kafkatap.live.governor import Allowance, Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.section_parts.registry import counted_sections, needs_of
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.sections.event_timeline import Seen
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import ACK, RST, START_NS, Segment, encode, merge
 from tests.wire.kafkatalk import API_VERSIONS, MS, PRODUCE, KafkaTalk, SentRequest
@@ -255,6 +258,22 @@ def test_idle_hosts_need_no_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     looks = counting_looks(monkeypatch)
     assert events(path) == []
     assert len(looks) <= 5  # while connections begin
+
+
+def test_a_look_leaves_nothing_in_memory(tmp_path: Path) -> None:
+    talks = quiet_clients(4)
+    returns(talks)
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*(talk.segments for talk in talks), ticking(20)))))
+    gc.collect()
+    gc.disable()
+    try:
+        found = events(path)
+        alive = [each for each in gc.get_objects() if isinstance(each, SectionInput | Seen)]
+    finally:
+        gc.enable()
+    assert found
+    assert not alive
 
 
 def test_what_was_spent_is_saved_again() -> None:
