@@ -222,7 +222,7 @@ def test_help_and_unknown_keys(terminal: Pane) -> None:
     play(terminal)
     terminal.press("x", "F5", "é", "?")
     terminal.until_shown("Keys", "1 2 3 4")
-    terminal.press("NPage", "NPage", "NPage")
+    terminal.press("NPage")
     terminal.until_shown("Columns", "p50  p99")
     terminal.press("End")
     terminal.until_shown("Head", "TLS, and was not decrypted")

@@ -55,8 +55,8 @@ Columns
 Connections (5)
   open          open connections
   opened        handshakes in the window
-  refused       a RST or ICMP answered the SYN: no process listens, or a firewall
-                rejects
+  refused       a RST or ICMP answered the SYN: no process listens, or a
+                firewall rejects
   no answer     nothing answered the SYN for a second
   resets        connections that a RST ended
   retrans.      retransmitted packets of both ends
