@@ -129,15 +129,15 @@ def frames(scene: str, hosts: int, seconds: int) -> list[tuple[int, bytes]]:
         if scene in ("minute", "second"):
             pause = 60 if scene == "minute" else 1
             for turn in range(1 + seconds // pause):
-                later = COMING + 0.5 + pause * (turn + n / hosts)
-                if later < seconds:
-                    add(later, host.exchange())
+                asked_at = COMING + 0.5 + pause * (turn + n / hosts)
+                if asked_at < seconds:
+                    add(asked_at, host.exchange())
         if scene == "waits":
             add(at + 1, host.exchange()[:1])
         if scene == "gone":
             asked = host.exchange()[:1]
-            for later in (0, 0.2, 0.6, 1.4, 3, 6.2, 12.6, 25.4):
-                add(COMING + 4 + later + n / hosts, asked)
+            for again_after in (0, 0.2, 0.6, 1.4, 3, 6.2, 12.6, 25.4):
+                add(COMING + 4 + again_after + n / hosts, asked)
         if scene == "dies":
             add(COMING + 4 + n / hosts, host.exchange()[:1])
             add(COMING + 5 + n / hosts, host.reset())
