@@ -21,6 +21,12 @@ function duration(ns) {
   return `${value >= 100 ? Math.round(value) : Number(value.toPrecision(3))} ${unit}`;
 }
 
+/* The length of intervals, which is round. */
+function step(ms) {
+  const [unit, size] = [["d", 86400000], ["h", 3600000], ["min", 60000]].find(([, least]) => ms >= least && ms % least === 0) || ["", 0];
+  return size ? `${ms / size} ${unit}` : duration(ms * 1e6);
+}
+
 function size(bytes) {
   const [unit, least] = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]].find(([, n]) => bytes >= n) || ["B", 1];
   return `${Number((bytes / least).toPrecision(3))} ${unit}`;
@@ -225,7 +231,7 @@ function drawPicture() {
 function told(number, slot, level) {
   const { start, interval, edges } = data.picture;
   const [produce, fetch, other] = slot.requests;
-  const lines = [`${clock(start + number * interval)} + ${duration(interval * 1e6)}`,
+  const lines = [`${clock(start + number * interval)} + ${step(interval)}`,
     `${plural(sum(slot.requests), "request")}: Produce ${produce}, Fetch ${fetch}, others ${other}; ${size(slot.bytes)}`];
   if (slot.timed) lines.push(`broker time: median ${duration(edges[percentile(slot, 0.5)])}, longest ${duration(edges[Math.max(...slot.levels.keys()) + 1])} or less`);
   if (slot.levels.has(level)) lines.push(`${duration(edges[level])} to ${duration(edges[level + 1])}: ${plural(slot.levels.get(level), "exchange")}`);
@@ -371,7 +377,7 @@ if (data.picture) {
     ["b-unanswered", "no response"], ["b-throttled", "throttled"], ["l-median", "median"], ["l-p99", "99th percentile"]]) {
     legend.append(make("span", {}, make("i", { className: name }), label));
   }
-  legend.append(make("span", { textContent: `${duration(data.picture.interval * 1e6)} each; broker time without waits for data and members` }));
+  legend.append(make("span", { textContent: `${step(data.picture.interval)} each; broker time without waits for data and members` }));
   tools.append(reset, legend);
   drawPicture();
   new ResizeObserver(() => {
