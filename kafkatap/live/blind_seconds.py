@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from ..engine.engine import Engine
 
-SECOND = 1_000_000_000
 #: A time is over when nothing was dropped for so long.
-CALM_NS = 10 * SECOND
+CALM_NS = 10 * units.SECOND
 
 
 class BlindSeconds(Sink):
@@ -36,7 +35,7 @@ class BlindSeconds(Sink):
         dropped = self._dropped()
         new, self._before = dropped - self._before, dropped
         if new > 0:
-            self._begin = self._begin or now - SECOND
+            self._begin = self._begin or now - units.SECOND
             self._end = now
             self._count += new
             self._is_paused |= self._level() == PAUSED

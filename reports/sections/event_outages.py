@@ -153,7 +153,10 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
         near = (own_links["last"] >= gap.begin - _CLOSING_NS) & (own_links["last"] <= until)
         tries = (own_links["last"] > gap.begin) & (own_links["last"] < until)
         # A listener that never answered is none of this broker, whatever Metadata says (advertised.listeners).
-        refused = int((own_links["refused"] * own_links["has_answered"])[tries].sum())
+        refused, rejected = (
+            int((own_links[n] * own_links["has_answered"])[tries].sum()) for n in ("refused", "rejected")
+        )
+        first_refused = int(own_links["first_refused"][tries & (own_links["refused"] > 0)].min()) if refused else 0
         unanswered = int(own_links["unanswered"][tries].sum())
         closing = near & (own_links["broker_closed"] > 0) & (own_links["last_close"] >= gap.begin)
         closed = int(own_links["broker_closed"][closing].sum())
@@ -162,10 +165,8 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
         announced = _announced(seen, broker, gap, since)
         moved = None if announced is not None or at is None else _moved_away(seen, broker, at, until, since)
         is_told = announced is not None or moved is not None
-        rejected = int((own_links["rejected"] * own_links["has_answered"])[tries].sum())
         if rejected and rejected == refused and not closed and announced is None:
-            first = int(own_links["first_refused"][tries & (own_links["refused"] > 0)].min())
-            yield Outage("unreachable", broker, gap, first, refused=refused, unanswered=unanswered,
+            yield Outage("unreachable", broker, gap, first_refused, refused=refused, unanswered=unanswered,
                          packet=_packet(seen, None, own_links["gone_packet"][tries]), is_rejected=True)  # fmt: skip
             continue
         is_most = (
@@ -175,7 +176,7 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
         if is_most or (refused and (closed or announced is not None)) or (closed and announced is not None):
             first = announced if announced is not None else at if at is not None else gap.begin
             if announced is None and refused:
-                first = min(first, int(own_links["first_refused"][tries & (own_links["refused"] > 0)].min()))
+                first = min(first, first_refused)
             first = first if moved is None else min(first, moved)
             yield Outage("stop", broker, gap, first, closed, at, refused, unanswered, announced,
                          _packet(seen, announced, own_links["gone_packet"][closing | tries]),

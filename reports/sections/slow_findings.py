@@ -443,14 +443,15 @@ def _throttled(rows: list[Row], slow: Sequence[list[SlowRequests]], announced: d
         return max(_throttle_time(row), held_back(row))
 
     def own(row: Row) -> int:
-        return int(as_number(row["throttle_wait_sum_ns"]))
+        """What it waited itself, not behind its throttled requests."""
+        return max(int(as_number(row["throttle_wait_sum_ns"])), held_back(row))
 
     rows = [row for row in rows if row["throttled"] or _throttle_time(row)]
     if not rows:
         return None
     # Waits behind throttled requests overlap where a client sends several at once, so they rank nobody.
-    ranked = sorted(rows, key=lambda row: (-max(own(row), held_back(row)), -cost(row), str(row["client_id"])))
-    worst, others = ranked[0], ranked[1:]
+    ranked = sorted(rows, key=lambda row: (-own(row), -cost(row), str(row["client_id"])))
+    worst = ranked[0]
     wait, share = int(as_number(worst["throttle_wait_sum_ns"])), as_number(worst["throttle_share"])
     behind = int(as_number(worst["hol_throttle_wait_sum_ns"]))
     responses = int(as_number(worst["throttled"]))
@@ -477,7 +478,7 @@ def _throttled(rows: list[Row], slow: Sequence[list[SlowRequests]], announced: d
         waited = f"throttle time {units.duration(held_back(worst))}{summed}, in which the client itself sends nothing"
     many = f"{counted(responses, 'throttled response')}, " if responses else ""
     text += f"{'; ' if mine else ' '}{many}{waited}"
-    also = _also([(row["client_id"], max(own(row), held_back(row))) for row in others])
+    also = _also([(row["client_id"], own(row)) for row in ranked[1:]])
     return Finding(
         "throttled", WARNING, "throttled", sentence([text, *also]),
         sum(map(cost, rows)),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kafkatap.engine.engine import Engine
-from kafkatap.live.blind_seconds import CALM_NS, SECOND, BlindSeconds
+from kafkatap.live.blind_seconds import CALM_NS, BlindSeconds
 from kafkatap.live.governor import HEADERS, PAUSED
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.units import SECOND
 
 START = 1_700_000_000 * SECOND
 

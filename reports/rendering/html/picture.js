@@ -117,11 +117,11 @@ function drawPicture() {
   const seconds = interval / 1000;
   const [marks, markRows] = placed(place, right);
   const trouble = [...slots.values()].some((slot) => sum(slot.trouble));
-  const lanes = [
+  const above = [
     ["requests/s", 64, (slot) => slot.requests.map((n) => n / seconds), ["b-produce", "b-fetch", "b-other"], (n) => grouped.format(Number(n.toPrecision(2)))],
     ["bytes/s", 44, (slot) => [slot.bytes / seconds], ["b-bytes"], size],
   ];
-  const bars = [["failed", 36, (slot) => slot.trouble, ["b-failed", "b-unanswered", "b-throttled"], (n) => grouped.format(n)]];
+  const below = ["failed", 36, (slot) => slot.trouble, ["b-failed", "b-unanswered", "b-throttled"], (n) => grouped.format(n)];
   const svg = draw("svg", { role: "img", "aria-label": "Requests, bytes and broker times over time" });
   let top = markRows ? markRows * MARK_HEIGHT + 8 : 4;
   const places = [];
@@ -178,9 +178,9 @@ function drawPicture() {
     top += height + 14;
   }
 
-  lanes.forEach(barLane);
+  above.forEach(barLane);
   heatLane();
-  if (trouble) bars.forEach(barLane);
+  if (trouble) barLane(below);
   const bottom = top - 8;
   for (const [mark, row, x, until, isLeft] of marks) {
     const y = row * MARK_HEIGHT + 2;
@@ -352,8 +352,8 @@ if (data.picture) {
   const tools = document.getElementById("chosen");
   KINDS.forEach((kind, n) => {
     const all = make("option", { value: "", textContent: `all ${kind}s` });
-    const names = data.picture.names[n].map((name, place) => ({ name, place }));
-    const select = make("select", {}, all, ...names.map(({ name }) => make("option", { value: "=" + name, textContent: name })));
+    const names = data.picture.names[n];
+    const select = make("select", {}, all, ...names.map((name) => make("option", { value: "=" + name, textContent: name })));
     select.setAttribute("aria-label", kind);
     select.hidden = names.length < 2;
     select.onchange = () => {
