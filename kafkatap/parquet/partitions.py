@@ -1,4 +1,5 @@
-"""Rows for files that others read: the UTC day that a row belongs to, and times in microseconds."""
+"""Rows for files that others read: the UTC day that a row belongs to, times in microseconds, and lists and structs
+whose parts can be null."""
 
 from __future__ import annotations
 
@@ -53,3 +54,24 @@ def in_microseconds(schema: Any) -> Any:
 
     us = pa.timestamp("us", "UTC")
     return pa.schema([f.with_type(us) if pa.types.is_timestamp(f.type) else f for f in schema])
+
+
+def nullable_inside(schema: Any) -> Any:
+    """The same schema with the parts of lists and structs nullable: Delta Lake of Spark refuses to change a table
+    otherwise."""
+    import pyarrow as pa
+
+    return pa.schema([field.with_type(_nullable_inside(field.type)) for field in schema])
+
+
+def _nullable_inside(type_: Any) -> Any:
+    import pyarrow as pa
+
+    def free(field: Any) -> Any:
+        return field.with_type(_nullable_inside(field.type)).with_nullable(True)
+
+    if pa.types.is_list(type_):
+        return pa.list_(free(type_.value_field))
+    if pa.types.is_struct(type_):
+        return pa.struct([free(field) for field in type_])
+    return type_

@@ -88,7 +88,10 @@ def test_a_file_has_the_declared_columns_and_the_capture(tmp_path: Path) -> None
     assert (row["broker_ns"], row["capture"]) == (123_456_789, 5)
     stats = json.loads(second.stats)
     assert stats["numRecords"] == 1
-    assert stats["minValues"] == {"capture": 5, "run_number": 8, "request_first": "2026-11-22T00:00:00.123456Z"}
+    assert stats["minValues"] == {
+        "client_ip": "x", "broker_ip": "10.0.0.1", "broker_port": 9092, "capture": 5, "run_number": 8,
+        "request_first": "2026-11-22T00:00:00.123456Z",
+    }  # fmt: skip
     assert stats["maxValues"] == stats["minValues"]
     assert stats["nullCount"]["response_first"] == 1
 

@@ -1,4 +1,5 @@
-"""`compact`: join the small files of Delta tables, and delete files that no table refers to any more."""
+"""`compact`: join the small files of Delta tables, sort their rows, and delete files that no table refers to any
+more."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .delta import active_files, is_delta, naming_table, open_table
-from .delta_schema import LAKE_TABLES
+from .clustering import KEYS, cluster
+from .delta import active_files, is_delta, mend_table, naming_table, open_table
+from .delta_schema import LAKE_TABLES, changed_fields
 from .folders import Folder
+from .publication import new_run
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -39,18 +42,33 @@ def compact(out: str, retention_hours: int = RETENTION_HOURS) -> Iterator[Compac
     tables = [table for table in LAKE_TABLES if is_delta(out, table)]
     if not tables:
         raise FileNotFoundError(f"{out}: there are no Delta tables")
+    for table in tables:  # before anything changes
+        open_table(out, table)
+    run = new_run()
     for table in tables:
         with naming_table(out, table):
-            delta = open_table(out, table)
+            delta = mend_table(out, table, run)
             before = len(delta.file_uris())
-            with _rights_of(out, table, delta):
-                delta.optimize.compact(target_size=TARGET_SIZE)
+            if table in KEYS and _is_of_this_schema(out, table, delta):
+                cluster(out, table, delta, TARGET_SIZE)
+            else:
+                with _rights_of(out, table, delta):
+                    delta.optimize.compact(target_size=TARGET_SIZE)
             delta = open_table(out, table)
             # A full vacuum also finds what failed attempts of tasks left.
             deleted = delta.vacuum(
                 retention_hours, dry_run=False, enforce_retention_duration=retention_hours >= RETENTION_HOURS, full=True
             )
             yield Compacted(table, before, len(delta.file_uris()), len(deleted))
+
+
+def _is_of_this_schema(out: str, table: str, delta: DeltaTable) -> bool:
+    """Whether columns of a table have the types and meanings that this version knows."""
+    try:
+        changed_fields(out, table, delta)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,11 +25,13 @@ from .delta_schema import (
     SCHEMA,
     SCHEMA_PROPERTY,
     changed_fields,
+    check_features,
     check_number,
     file_schema,
     in_schema,
     kept_schema,
     partition_columns,
+    strict_fields,
     table_schema,
 )
 from .edits import ActiveFile, ChangedFile, Edit, RemoveCaptures, change_file
@@ -41,6 +43,7 @@ from .writing import Written
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+    from deltalake.schema import Field
 
 #: The property of a table that names the columns of its statistics.
 _STATS = "delta.dataSkippingStatsColumns"
@@ -96,7 +99,8 @@ def is_delta(out: str, table: str) -> bool:
 
 
 def open_table(out: str, table: str) -> DeltaTable:
-    """A Delta table below `out`. OSError if there is none, or if a newer version of kafkatap made it."""
+    """A Delta table below `out`. OSError if there is none, or if this version does not know its schema or its
+    features."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -107,6 +111,7 @@ def open_table(out: str, table: str) -> DeltaTable:
         except TableNotFoundError:
             raise FileNotFoundError(f"{out}: there is no Delta table {table}") from None
     check_number(out, table, found)
+    check_features(out, table, found)
     return found
 
 
@@ -121,8 +126,8 @@ def check_tables(out: str) -> None:
 def create_table(out: str, table: str, run: str) -> DeltaTable:
     """Open a Delta table below `out`; create it if there is none. It gets the columns that it lacks. OSError if rows of
     this version do not fit into it."""
-    from deltalake import CommitProperties, DeltaTable
-    from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
     uri, options = delta_location(out, table)
     if not DeltaTable.is_deltatable(uri, options):
@@ -136,14 +141,37 @@ def create_table(out: str, table: str, run: str) -> DeltaTable:
         except DeltaError:
             if not DeltaTable.is_deltatable(uri, options):  # another run has created it
                 raise
+    return _altered(out, table, run, lambda found: changed_fields(out, table, found))
+
+
+def mend_table(out: str, table: str, run: str) -> DeltaTable:
+    """Open a Delta table below `out`. If an earlier version made it, it gets what other programs need, but no
+    columns."""
+    return _altered(out, table, run, strict_fields)
+
+
+def _altered(out: str, table: str, run: str, find: Callable[[DeltaTable], list[Field]]) -> DeltaTable:
+    """A Delta table after it got the fields that `find` finds, and all columns of statistics."""
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
+
     attempt = 0
-    while fields := changed_fields(out, table, found := open_table(out, table)):
+    while True:
+        fields = find(found := open_table(out, table))
+        names = {field.name for field in (*found.schema().fields, *fields)}
+        columns = [name for name in found.metadata().configuration.get(_STATS, "").split(",") if name]
+        missing = [n for n in stat_columns(table_schema(table)) if n in names and n not in columns]
+        if not fields and not missing:
+            return found
+        properties = CommitProperties({"run": run}, max_commit_retries=0)
         try:
-            found.alter.add_columns(fields, commit_properties=CommitProperties({"run": run}, max_commit_retries=0))
-            found.alter.set_table_properties({_STATS: ",".join(stat_columns(table_schema(table)))})
+            if fields:
+                found.alter.add_columns(fields, commit_properties=properties)
+            if missing:
+                settings = {_STATS: ",".join([*columns, *missing])}
+                found.alter.set_table_properties(settings, commit_properties=properties)
         except CommitFailedError:  # another run was faster, and may have added them
             attempt = _wait(attempt)
-    return found
 
 
 def active_files(delta: DeltaTable) -> list[ActiveFile]:
@@ -300,6 +328,27 @@ class TableChanges:
         )
 
 
+def commit_replacement(out: str, table: str, files: Sequence[ActiveFile], written: Sequence[Written]) -> None:
+    """Commit files that have the rows of others, which are removed. OSError if one of them is gone already."""
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
+
+    attempt = 0
+    while True:
+        delta = open_table(out, table)
+        if not {file.path for file in files} <= {file.path for file in active_files(delta)}:
+            raise OSError(f"{out}/{table}: another run has replaced its files meanwhile; repeat the command")
+        actions = [*(_add(one, False) for one in written), *(_remove(file, False) for file in files)]
+        properties = CommitProperties({"isBlindAppend": False}, max_commit_retries=0)
+        try:
+            delta.create_write_transaction(
+                actions, "append", delta.schema(), partition_columns(table), commit_properties=properties
+            )
+            return
+        except CommitFailedError:
+            attempt = _wait(attempt)
+
+
 def _wait(attempt: int) -> int:
     """Wait after an attempt to commit failed, counted from 0; return the number of the next one. Raises the exception
     that is being handled if it was the last one."""
@@ -317,13 +366,13 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-def _add(file: Written) -> Any:
+def _add(file: Written, is_change: bool = True) -> Any:
     from deltalake.transaction import AddAction
 
-    return AddAction(file.path, file.size, _partition_values(file.date), _now(), True, file.stats)
+    return AddAction(file.path, file.size, _partition_values(file.date), _now(), is_change, file.stats)
 
 
-def _remove(file: ActiveFile) -> Any:
+def _remove(file: ActiveFile, is_change: bool = True) -> Any:
     from deltalake.transaction import RemoveAction
 
-    return RemoveAction(file.path, True, _now(), file.size, _partition_values(file.date))
+    return RemoveAction(file.path, is_change, _now(), file.size, _partition_values(file.date))

@@ -14,7 +14,7 @@ from kafkatap.reports.rollup_tables import ROLLUP_TABLES
 from kafkatap.reports.table_columns import Declared, TableColumn
 from kafkatap.reports.tables import TABLES, arrow_schema
 
-from ...parquet.partitions import in_microseconds
+from ...parquet.partitions import in_microseconds, nullable_inside
 from .writing import UNPARTITIONED
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ OF_FILES = (
     TableColumn("run", "string", "name of that run, as in the log of the table", True),
     TableColumn("version", "string", "version of kafkatap that read the capture", True),
 )
+#: Features of Delta tables with which files can be read and written as they are.
+_FEATURES = frozenset(
+    ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz",
+     "vacuumProtocolCheck", "v2Checkpoint")
+)  # fmt: skip
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
@@ -90,7 +95,7 @@ def _own_columns(table: str) -> tuple[TableColumn, ...]:
 
 def file_schema(table: str) -> pa.Schema:
     """The declared columns in the files of a table."""
-    return in_microseconds(arrow_schema([*columns_of(table), *_own_columns(table)]))
+    return nullable_inside(in_microseconds(arrow_schema([*columns_of(table), *_own_columns(table)])))
 
 
 def table_schema(table: str) -> pa.Schema:
@@ -99,7 +104,7 @@ def table_schema(table: str) -> pa.Schema:
     import pyarrow as pa
 
     columns = [*columns_of(table), *_own_columns(table), *([DATE] if partition_columns(table) else [])]
-    fields = in_microseconds(arrow_schema(columns))
+    fields = nullable_inside(in_microseconds(arrow_schema(columns)))
     return pa.schema([f.with_metadata(_metadata(table, column)) for f, column in zip(fields, columns, strict=True)])
 
 
@@ -138,8 +143,24 @@ def check_number(out: str, table: str, delta: DeltaTable) -> None:
         )
 
 
+def check_features(out: str, table: str, delta: DeltaTable) -> None:
+    """OSError if an existing table has a feature of Delta Lake that this version does not know: files may have rows
+    that are deleted, or columns of other names."""
+    protocol = delta.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _FEATURES
+    if delta.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        features.add("columnMapping")
+    if features:
+        raise OSError(
+            f"{out}: the Delta table {table} has {' and '.join(sorted(features))}, which kafkatap does not support, so "
+            f"it is not read or changed; drop the feature (ALTER TABLE ... DROP FEATURE ... TRUNCATE HISTORY), or use "
+            f"another --output"
+        )
+
+
 def changed_fields(out: str, table: str, delta: DeltaTable) -> list[Field]:
-    """The fields that an existing table gets: those that it lacks, and those that become nullable or get a comment.
+    """The fields that an existing table gets: those that it lacks, and those that become nullable, also inside of lists
+    and structs, or get a comment.
 
     Fields that it lacks are nullable, because its old rows have null there. So are those that are not declared, because
     new rows have null there. OSError if rows of this version do not fit into the table, whose number `open_table` has
@@ -158,7 +179,7 @@ def changed_fields(out: str, table: str, delta: DeltaTable) -> list[Field]:
     for name, field in ours.items():
         if name not in known:
             continue
-        if types[name] != wanted[name]:
+        if types[name] != wanted[name]:  # both without NOT NULL inside
             raise _error(out, table, f"has the column {name} as {types[name]}, and this version as {wanted[name]}")
         old, new = (f.metadata.get(SCHEMA_PROPERTY, "1") for f in (known[name], field))
         if old != new:
@@ -170,16 +191,29 @@ def changed_fields(out: str, table: str, delta: DeltaTable) -> list[Field]:
         here = ours.get(name)
         can_be_null = here is None or here.nullable  # in rows of this version
         metadata = there.metadata if here is None else {**here.metadata, **there.metadata}
-        if (can_be_null and not there.nullable) or metadata != there.metadata:
-            found.append(Field(name, there.type, nullable=there.nullable or can_be_null, metadata=metadata))
+        is_strict = here is not None and there.type != here.type
+        if (can_be_null and not there.nullable) or is_strict or metadata != there.metadata:
+            type_ = here.type if here is not None else there.type
+            found.append(Field(name, type_, nullable=there.nullable or can_be_null, metadata=metadata))
     return found
 
 
+def strict_fields(delta: DeltaTable) -> list[Field]:
+    """The fields of an existing table that are not nullable inside of lists and structs, as they are if they are."""
+    import pyarrow as pa
+    from deltalake.schema import Field, Schema
+
+    has = delta.schema()
+    free = Schema.from_arrow(nullable_inside(pa.schema(has.to_arrow())))
+    pairs = zip(has.fields, free.fields, strict=True)
+    return [Field(f.name, g.type, nullable=f.nullable, metadata=f.metadata) for f, g in pairs if f.type != g.type]
+
+
 def _types(schema: Any) -> dict[str, pa.DataType]:
-    """The types of a schema of deltalake."""
+    """The types of a schema of deltalake, nullable inside."""
     import pyarrow as pa
 
-    return {field.name: field.type for field in pa.schema(schema.to_arrow())}
+    return {field.name: field.type for field in nullable_inside(pa.schema(schema.to_arrow()))}
 
 
 def _error(out: str, table: str, reason: str) -> OSError:

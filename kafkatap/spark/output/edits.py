@@ -137,7 +137,7 @@ def change_file(
     columns = sorted({name for edit in edits for name in edit.columns(table)})
     before = after = 0
     is_changed = False
-    for rows in _rows(folder, table, file, pa.schema([schema.field(name) for name in columns])):
+    for rows in rows_of(folder, table, file, pa.schema([schema.field(name) for name in columns])):
         changed = _applied(edits, table, rows)
         is_changed |= changed is not None
         before += rows.num_rows
@@ -148,7 +148,7 @@ def change_file(
     path = f"{table}/{name}" if file.date is None else f"{table}/date={file.date}/{name}"
     new = ParquetFile(folder.like([f"{table}/{file.path}"]), path, schema)
     try:
-        for rows in _rows(folder, table, file, schema):
+        for rows in rows_of(folder, table, file, schema):
             changed = _applied(edits, table, rows)
             new.write(rows if changed is None else changed)
     except BaseException:
@@ -165,12 +165,13 @@ def _applied(edits: Sequence[Edit], table: str, rows: pa.Table) -> pa.Table | No
     return found
 
 
-def _rows(folder: Folder, table: str, file: ActiveFile, schema: pa.Schema) -> Iterator[pa.Table]:
+def rows_of(folder: Folder, table: str, file: ActiveFile, schema: pa.Schema, count: int = _ROWS) -> Iterator[pa.Table]:
+    """The rows of a committed file, `count` at once, with the columns of a schema."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     name = f"{table}/{file.path}"
     with naming(f"{folder.path}/{name}"), folder.open_input(name) as stream:
         reader = pq.ParquetFile(stream)
-        for batch in reader.iter_batches(_ROWS, columns=schema.names):
+        for batch in reader.iter_batches(count, columns=schema.names):
             yield in_schema(pa.Table.from_batches([batch]), schema)

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 #: Rows of a row group, and bytes of these rows in memory.
 GROUP_ROWS, GROUP_BYTES = 65_536, 32 << 20
-#: Columns of numbers that the statistics have.
-_NUMBERS = ("capture", "run_number")
+#: Columns of numbers and of texts that the statistics have, beside all times.
+_NUMBERS = ("capture", "run_number", "broker_port", "api_key", "error_code")
+_TEXTS = ("client_id", "client_ip", "broker_ip", "topic")
+#: Characters of a text in the statistics, as Delta Lake has them. A longer one that is the largest gets the largest
+#: character after them.
+_LONGEST, _LARGEST = 32, "\U0010ffff"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -89,11 +93,12 @@ class ParquetFile:
 
 
 def stat_columns(schema: pa.Schema) -> list[str]:
-    """The columns whose smallest and largest values the Delta log has: `capture`, `run_number` and the times. A time
-    without a zone is of a column that is not declared."""
+    """The columns whose smallest and largest values the Delta log has, so that queries skip files. A time without a
+    zone is of a column that is not declared."""
     import pyarrow as pa
 
-    return [f.name for f in schema if f.name in _NUMBERS or (pa.types.is_timestamp(f.type) and f.type.tz)]
+    names = {*_NUMBERS, *_TEXTS}
+    return [f.name for f in schema if f.name in names or (pa.types.is_timestamp(f.type) and f.type.tz)]
 
 
 def _stats(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
@@ -107,11 +112,17 @@ def _stats(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
         if any(group is None for group in groups):
             continue
         nulls[name] = sum(group.null_count for group in groups)
-        ranges = [(group.min_raw, group.max_raw) for group in groups if group.has_min_max]
-        if ranges:
+        with_values = [group for group in groups if group.num_values]
+        if not with_values or not all(group.has_min_max for group in with_values):  # none for very long texts
+            continue
+        low, high = min(g.min_raw for g in with_values), max(g.max_raw for g in with_values)
+        if name in _TEXTS:
+            texts = low.decode(errors="ignore")[:_LONGEST], high.decode()
+            least[name] = texts[0]
+            most[name] = texts[1] if len(texts[1]) <= _LONGEST else texts[1][:_LONGEST] + _LARGEST
+        else:
             convert = int if name in _NUMBERS else _time
-            least[name] = convert(min(low for low, _ in ranges))
-            most[name] = convert(max(high for _, high in ranges))
+            least[name], most[name] = convert(low), convert(high)
     return {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
 
 

@@ -27,7 +27,7 @@ from kafkatap.kernels.arrays import groups_of
 from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
 from kafkatap.reports.rollup_tables import FORMS, rollup_table
 
-from ...parquet.partitions import date_of, days, exchange_begins, exchange_days, to_microseconds
+from ...parquet.partitions import date_of, days, exchange_begins, exchange_days, in_microseconds, nullable_inside
 from ...splits.executor import HERE, Place
 from ...splits.tasks import GROUP_BYTES
 from .folders import Folder
@@ -207,7 +207,7 @@ class SplitFiles:
     def _add(self, table: str, date: str | None, rows: pa.Table) -> None:
         import pyarrow as pa
 
-        rows = to_microseconds(rows)
+        rows = rows.cast(nullable_inside(in_microseconds(rows.schema)), safe=False)
         if self._number is not None:
             rows = rows.append_column("run_number", pa.array(np.full(rows.num_rows, self._number)))
         file = self._files.get((table, date))
