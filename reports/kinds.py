@@ -10,7 +10,8 @@ from .findings import Finding
 #: A host that packets do not reach; a broker that does not answer, and all outages: of a broker, or of the path to it.
 CUT_OFF = "hosts_cut_off"
 SILENCES = frozenset(("broker_hung", "broker_unreachable"))
-OUTAGES = SILENCES | {"broker_stopped", CUT_OFF}
+STOPPED = "broker_stopped"
+OUTAGES = SILENCES | {STOPPED, CUT_OFF}
 RETURNED = "broker_returned"
 #: A broker that answers nobody again and again, each time for less than a silence.
 FROZE = "broker_froze"

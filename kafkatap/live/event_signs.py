@@ -17,7 +17,7 @@ from kafkatap.reports.batch import Array
 from kafkatap.reports.section_parts.cluster import ENDS, NODE_ADDRESSES, NODES, codes_of
 from kafkatap.reports.sections.error_words import USERS, WORDS
 from kafkatap.reports.sections.event_answers import ANSWERS
-from kafkatap.reports.sections.event_counts import CONNECTIONS, LINKS, STUCK
+from kafkatap.reports.sections.event_counts import CONNECTIONS, LINKS, STUCK, TRANSACTIONS
 from kafkatap.reports.sections.event_leaders import LEADERS
 from kafkatap.reports.sections.event_outages import SILENCE_NS
 from kafkatap.reports.sections.event_replicas import IN_SYNC
@@ -35,9 +35,9 @@ AFTER_NS = 3 * SECOND
 _LATE_NS = 5 * SECOND
 #: Forms whose rows are signs, not their values: these change with each message that says the same once more.
 _BY_ROWS = frozenset(each.name for each in (LEADERS, IN_SYNC, NODES, NODE_ADDRESSES))
-#: Forms that say what events cost, not whether there is one, and those of connections and answers, which are read here.
+#: Forms that say what events cost, or why there is none, and those of connections and answers, which are read here.
 _NO_SIGNS = frozenset(
-    each.name for each in (*SLOW_COUNTS, SUFFERED, WORDS, USERS, CONNECTIONS, LINKS, STUCK, ENDS, ANSWERS)
+    each.name for each in (*SLOW_COUNTS, SUFFERED, WORDS, USERS, CONNECTIONS, LINKS, STUCK, ENDS, ANSWERS, TRANSACTIONS)
 )
 
 

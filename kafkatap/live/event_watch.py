@@ -44,6 +44,10 @@ _BY_SILENCE = kinds.SILENCES | {kinds.CUT_OFF, kinds.FROZE}
 #: A silence that begins so long before a drop, or later, may be one of the capture.
 _NEAR_NS = 2 * SECOND
 _WANTED = ("events",)
+#: Packets are read so long after they came, at most. A silence without any packet is this much shorter than it seems.
+_SETTLED_NS = SECOND // 2
+#: Of these, those that follow from another event are events of their own if they last for so long.
+_FOLLOWING, _FOLLOWS_NS = (kinds.BURST, kinds.STORM), 10 * SECOND
 #: Seconds for which `EventWatch.late` tells of a look that waited.
 _LATELY = 10
 
@@ -91,22 +95,27 @@ class EventWatch:
         """The kernel dropped packets within the last second."""
         self._dropped = now
 
-    def end_second(self, engine: Engine, seconds: int = 1) -> list[Finding]:
-        """The events that a report on the packets so far has, and had not before. `seconds`: that passed."""
+    def end_second(self, engine: Engine, seconds: int = 1, clock: int = 0) -> list[Finding]:
+        """The events that a report on the packets so far has, and had not before. `seconds`: that passed. `clock`: now,
+        ns since the epoch. When a broker stops, its host may see no packet any more: then time goes on without them."""
         if self._first is None:
             self._first = engine.first
         now = engine.latest
+        is_quiet = clock - _SETTLED_NS > now + SECOND
+        last = clock - _SETTLED_NS if is_quiet else now
         self._allowance.save(seconds)
         waiting = self._read(engine, now)
         found: list[Finding] = []
-        if not (self._signs.are_there(now) or self._open.has_stuck or self._waits(engine, waiting)):
+        if not (self._signs.are_there(last) or self._open.has_stuck or self._waits(engine, waiting)):
             self._put_off = 0
         elif self._allowance.is_spent:
             self._put_off += seconds
         else:
             self._put_off = 0
             with self._allowance.spending():
-                found = list(self._new(self._look(engine, waiting), now))
+                seen = self._look(engine, waiting, last)
+                # Silences of brokers that did not stop are known by the packets of others.
+                found = list(self._new([f for f in seen if f.id == kinds.STOPPED] if is_quiet else seen, now))
         self._before = now
         self._lately.append(self._put_off)
         return found
@@ -137,13 +146,13 @@ class EventWatch:
         resent = self._open.resent(engine)
         return bool(len(resent)) and bool(is_among(waiting.exchanges["connection"], resent).any())
 
-    def _look(self, engine: Engine, waiting: Batch | None) -> list[Finding]:
-        """All events that a report has now."""
+    def _look(self, engine: Engine, waiting: Batch | None, last: int) -> list[Finding]:
+        """All events that a report has now. `last`: the end of its time."""
         from kafkatap.reports.counting.counts import ReportCounts
         from kafkatap.reports.section_parts.section import SectionInput
         from kafkatap.reports.sections.events import findings
 
-        context = names_of(engine)._replace(first=self._first, last=engine.latest)
+        context = names_of(engine)._replace(first=self._first, last=last)
         given = SectionInput(self._with_open(engine, waiting), ReportCounts(), context, {})
         found = findings(given)
         given.forget()
@@ -172,6 +181,8 @@ class EventWatch:
             begin = finding.begin or now
             if finding.id in kinds.AT_END or begin < (self._first or 0) or self._is_doubtful(finding):
                 continue
+            if follows_only(finding, now):
+                continue
             # A note without an end took no time. All others last.
             until = finding.end or (begin if finding.severity == NOTE else now)
             keys = (_whom(finding), (finding.id, begin))  # a broker's address may be learnt later
@@ -186,6 +197,13 @@ class EventWatch:
         """Whether what did not come may have been dropped here. The end of a silence is as doubtful as the silence."""
         name, _, begin = finding.cause if finding.id == kinds.RETURNED and finding.cause else finding.key
         return name in _BY_SILENCE and (begin or 0) < self._dropped + _NEAR_NS
+
+
+def follows_only(finding: Finding, now: int) -> bool:
+    """Whether what happened follows from another event, and does not last."""
+    if finding.id not in _FOLLOWING or finding.cause is None:
+        return False
+    return (finding.end or now) - (finding.begin or now) < _FOLLOWS_NS
 
 
 def _whom(finding: Finding) -> tuple[object, ...]:

@@ -246,7 +246,7 @@ class Monitor:
         if self.events is not None:
             if self.source.counters()[1] > self._last[2]:
                 self.events.note_drops(now)
-            for finding in self.events.end_second(self.engine, max(missed, 0) + 1):
+            for finding in self.events.end_second(self.engine, max(missed, 0) + 1, now):
                 for sink in self.sinks:
                     sink.add_event(finding)
         self._publish_slice(now)

@@ -19,7 +19,7 @@ from ..finding_words import NAMED, counted, listed, sentence
 from ..findings import NOTE, WARNING, Finding, Party, Rule
 from ..units import duration
 from .event_answers import SECOND
-from .event_counts import CREATED, DELETED, REBALANCES
+from .event_counts import CREATED, DELETED, REBALANCES, TRANSACTIONS
 from .event_leaders import leader_moves
 from .event_replicas import Change, in_sync_changes
 from .event_timeline import Seen, around, bursts
@@ -47,6 +47,8 @@ _AT_ONCE_NS = SECOND // 10
 #: Codes that belong to usual work: MEMBER_ID_REQUIRED and UNSUPPORTED_VERSION of a start, REBALANCE_IN_PROGRESS of a
 #: rebalance, sessions of Fetch that the broker gave up.
 _USUAL = frozenset(((79, 11), (35, 18), (27, 12), (27, 8), (27, 14), (70, 1), (71, 1)))
+#: Each transaction may begin so, until the one before has ended.
+_CONCURRENT_TRANSACTIONS = 51
 #: Fewer rebalances are usual work. So are those by which a group grows.
 _MANY_REBALANCES = 3
 #: Of a rebalance in which a session timed out: how long its member was silent, and its partitions had none.
@@ -156,6 +158,7 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
     usual = np.zeros(len(errors["second"]), bool)
     for code, api_key in _USUAL:
         usual |= (errors["error_code"] == code) & (errors["api_key"] == api_key)
+    usual |= _between_transactions(seen)
     for code in distinct_values(errors["error_code"][~usual]).tolist():
         for burst in bursts(seen.of(errors, (errors["error_code"] == code) & ~usual), _PAUSE_NS):
             begin, last, codes = burst.begin, burst.last, burst.total("codes")
@@ -176,6 +179,21 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
                 packets=[burst.packet], see=(*around(begin, last), ("filter", f"error == {error_name(code)}")),
                 code=code, codes=codes, clients=len(people),
             )  # fmt: skip
+
+
+def _between_transactions(seen: Seen) -> Any:
+    """Which errors are CONCURRENT_TRANSACTIONS of a client whose transactions end all the same: within _PAUSE_NS. Of
+    clients whose ends were not captured, such as brokers that ask for them, any transaction counts."""
+    errors, ended = seen.errors, seen.columns(TRANSACTIONS.name)
+    found = np.zeros(len(errors["last"]), bool)
+    rows = np.flatnonzero(errors["error_code"] == _CONCURRENT_TRANSACTIONS)
+    for client, mine in groups_of(errors["client_ip"][rows], errors["client_id"][rows]):
+        own = (ended["client_ip"] == client[0]) & (ended["client_id"] == client[1])
+        times = ended["last"][own] if own.any() else ended["last"]
+        asked = errors["last"][rows[mine]]
+        near = np.searchsorted(times, asked + _PAUSE_NS, "right") - np.searchsorted(times, asked - _PAUSE_NS)
+        found[rows[mine]] = near > 0
+    return found
 
 
 def _rebalances(seen: Seen) -> Iterator[Finding]:
@@ -201,7 +219,8 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             members = int(np.bincount(at, weights=values["members"][run]).max())
             known = [r for r in _history(seen, name) if low <= r.number <= high and r.start <= end and r.heard >= begin]
             lost = {r.who for r in known if r.has_timed_out and r.who is not None}
-            if members < 2 and len(numbers) < 2 and not lost:
+            before = values["members"][of_group][keys["number"][of_group] == low - 1].sum()
+            if max(members, before) < 2 and len(numbers) < 2 and not lost:
                 continue  # the only member joined: nobody was interrupted
             begin = min([begin, *(r.start for r in known)])
             during = "in" if len(numbers) == 1 else "within"

@@ -72,7 +72,7 @@ COORDINATOR = EventKind(6, EventView(node="v0", key="s0"))
 FACTS = (
     *PARTITIONS, "controlled shutdown", "find coordinator", "coordinator", "coordinator of key", "created topic",
     "deleted topic", "broker registration", "broker heartbeat", "joined group", "consumer heartbeat answer",
-    "broker heartbeat answer", "broker registration answer", "controlled shutdown answer",
+    "broker heartbeat answer", "broker registration answer", "controlled shutdown answer", "end transaction", "marker",
 )  # fmt: skip
 
 _PAIR = {"client_ip": ADDRESS, **BROKER}
@@ -165,6 +165,15 @@ ERRORS = counted(
     more={"second": _answered_at},
     last=largest("response_last"), codes=total(1), first=least("response_last"), packet=least("response_packet_last"),
 )  # fmt: skip
+#: Ends of transactions: EndTxn at the coordinator, WriteTxnMarkers at the leaders.
+TRANSACTIONS = counted(
+    "events.transactions",
+    _CLIENT,
+    lambda x: x.outcome == ANSWERED,
+    of=("end transaction", "marker"),
+    more={"second": _answered_at},
+    last=largest("response_last"),
+)
 THROTTLED = counted(
     "events.throttled", _CLIENT, lambda x: (x.outcome == ANSWERED) & (x.throttle_time_ms > 0),
     more={"second": _answered_at},
@@ -204,8 +213,8 @@ _MEMBER_WAITS = REBALANCES.also(
     {"is_epoch": 0}, waited_ns="total_ns",
 )  # fmt: skip
 COUNTS = (
-    CONNECTIONS, _CLOSED, LINKS, STUCK, ERRORS, THROTTLED, LEADERS, IN_SYNC, REBALANCES, _MEMBER_WAITS, WORDS,
-    USERS, LATE, SUFFERED,
+    CONNECTIONS, _CLOSED, LINKS, STUCK, ERRORS, TRANSACTIONS, THROTTLED, LEADERS, IN_SYNC, REBALANCES, _MEMBER_WAITS,
+    WORDS, USERS, LATE, SUFFERED,
     *SLOW_COUNTS,
 )  # fmt: skip
 #: The columns of connections that are counted.

@@ -6,10 +6,11 @@ stop         it closed most of its connections (FIN or RST), or its host refused
              announced that it stops (BrokerHeartbeat, ControlledShutdown)
 hang         its connections stay, requests wait that it would answer at once, other brokers answer, and its kernel
              acknowledges: the process does not run (SIGSTOP, a long pause of garbage collection, a disk that blocks)
-unreachable  the same, but packets to or from it are sent again: they do not arrive; or ICMP messages refuse connections
-             to it, which hosts do by RST: a firewall rejects them
+unreachable  the same, but packets to or from it are sent again: they do not arrive; or a firewall rejects connections:
+             ICMP messages refuse them, which hosts do by RST, or RST while the broker's own requests to others go on
 cut off      the same for one client's host, while the broker answers others: the path between two hosts is broken;
-             or a host acknowledges nothing that the broker sends (`event_stuck`)
+             or only that host's connections are refused; or a host acknowledges nothing that the broker sends
+             (`event_stuck`)
 
 A silence without these is no event: nobody asked. A silence that began before the capture is none either.
 """
@@ -60,6 +61,10 @@ _MOST = 0.5
 #: Connections that say more than one does: a single one may have been idle for too long, or sent a request that a
 #: broker refuses by closing it.
 _SEVERAL = 2
+#: Answers to what a broker asked before its end come within this after it: replica.fetch.wait.max.ms is 500 ms.
+_ASKED_BEFORE_NS = SECOND // 2
+#: No broker that ended has started again and asks within this.
+_STARTS_NS = 3 * SECOND
 #: A hang is known to this part of its length: its last answer came shortly before a request that waited.
 _EXACT = 0.02
 
@@ -67,6 +72,7 @@ _EXACT = 0.02
 class Outage(NamedTuple):
     """`kind`: stop, hang, unreachable. `gap`: without answers. `begin`: ns. `closed_at`: the first close, if any.
     `is_reset`: it closed all with RST, and none with FIN. `is_rejected`: all that were refused were so by ICMP.
+    `is_alive`: it refused connections, and its own requests to others were answered meanwhile.
     `moved`: when its leaders began to move away before it closed connections, as they do only if it announced its end,
     to a controller that was not captured."""
 
@@ -82,6 +88,7 @@ class Outage(NamedTuple):
     packet: int = 0
     is_reset: bool = False
     is_rejected: bool = False
+    is_alive: bool = False
     moved: int | None = None
 
     @property
@@ -127,8 +134,9 @@ def outages(seen: Seen) -> list[Finding]:
     for outage in silent:
         outages_of[outage.broker].append(outage)
     found += _announcements(seen, outages_of)
-    cut = list(_cut_off(seen, outages_of))
     spans: list[Span] = [(o.broker, None, o.begin, o.gap.until(seen.end)) for o in silent]
+    cut = list(_refused_hosts(seen, spans))
+    cut += _cut_off(seen, outages_of, [span for span, _ in cut])
     spans += [span for span, _ in cut]
     return [*found, *(finding for _, finding in cut), *stuck_hosts(seen, spans)]
 
@@ -165,9 +173,12 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
         announced = _announced(seen, broker, gap, since)
         moved = None if announced is not None or at is None else _moved_away(seen, broker, at, until, since)
         is_told = announced is not None or moved is not None
-        if rejected and rejected == refused and not closed and announced is None:
-            yield Outage("unreachable", broker, gap, first_refused, refused=refused, unanswered=unanswered,
-                         packet=_packet(seen, None, own_links["gone_packet"][tries]), is_rejected=True)  # fmt: skip
+        is_rejected = bool(rejected) and rejected == refused and not closed
+        is_alive = bool(refused) and not own_links["broker_fins"][closing].any() and _asks(seen, broker, first_refused)
+        if announced is None and (is_rejected or is_alive):
+            yield Outage("unreachable", broker, gap, first_refused, closed, refused=refused, unanswered=unanswered,
+                         packet=_packet(seen, None, own_links["gone_packet"][tries]), is_rejected=is_rejected,
+                         is_alive=is_alive)  # fmt: skip
             continue
         is_most = (
             closed >= _SEVERAL and at is not None and closed > _MOST * _open_before(own_links, at)
@@ -190,6 +201,18 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
             if kind:
                 yield Outage(kind, broker, gap, gap.begin, closed, None, 0, unanswered, None,
                              _first_wait(seen, broker, gap))  # fmt: skip
+
+
+def _asks(seen: Seen, broker: int, since: int) -> bool:
+    """Whether requests of a broker's own clients, such as replica fetchers, go on after it refused connections. Several
+    brokers may have one address, and the names of these clients have the node id."""
+    answers, node = seen.answers, seen.brokers.nodes[broker]
+    rows = np.flatnonzero(
+        (answers["client_ip"] == seen.brokers.ends[broker][0]) & (answers["broker"] != broker)
+        & (answers["last"] > since + _ASKED_BEFORE_NS) & (answers["first"] < since + _STARTS_NS)
+    )  # fmt: skip
+    names = {seen.context.text(client) or "" for client in distinct_values(answers["client_id"][rows]).tolist()}
+    return any(name.startswith(f"broker-{node}-") or name == f"raft-client-{node}" for name in names)
 
 
 def _interrupted(seen: Seen, broker: int, at: int) -> bool:
@@ -352,6 +375,8 @@ def _hang(seen: Seen, outage: Outage, effects: Effects, waits_for_it: Waited, sl
     why = "its kernel acknowledged what came" if is_hang else "packets to it were sent again and not acknowledged"
     if outage.is_rejected:
         why = "a firewall or a router rejects connections to it: ICMP messages refuse them, which the host does by RST"
+    elif outage.is_alive:
+        why = "its own requests to other brokers went on: a firewall rejects connections to it, or it does not listen"
     least = _least(seen, outage, waits) if people else length
     how_long = duration(length) if length - least <= _EXACT * length else f"{duration(least)} to {duration(length)}"
     parts = [
@@ -367,7 +392,7 @@ def _hang(seen: Seen, outage: Outage, effects: Effects, waits_for_it: Waited, sl
     numbers: dict[str, Scalar] = {
         "silence_ns": length, "least_ns": least, "waits": len(waits["begin"]), "connections": _used(waits),
         "clients": people,
-        "unanswered": outage.unanswered,
+        "refused": outage.refused, "unanswered": outage.unanswered,
         "is_acknowledged": is_hang,
     }  # fmt: skip
     waits_for_it = waits_for_it._replace(lost_ns=max(lost, slow_ns, waits_for_it.lost_ns))
@@ -433,7 +458,46 @@ def _announcements(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> It
             break
 
 
-def _cut_off(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> Iterator[tuple[Span, Finding]]:
+def _refused_hosts(seen: Seen, known: Sequence[Span]) -> Iterator[tuple[Span, Finding]]:
+    """Hosts whose connections are refused by a broker that had answered them, and answers others. `known`: outages."""
+    links = seen.connections
+    rows = (links["refused"] > 0) & links["has_answered"]
+    for broker, _, begin, until in known:
+        rows &= (links["broker"] != broker) | (links["last"] < begin - _CLOSING_NS) | (links["first"] > until)
+    chosen = np.flatnonzero(rows)
+    for (client_ip, broker), mine in groups_of(links["client_ip"][chosen], links["broker"][chosen]):
+        tries, answers = chosen[mine], seen.rows_of("answers", client_ip=client_ip, broker=broker)
+        for gap in seen.gaps(answers, SILENCE_NS):
+            until = gap.until(seen.end)
+            during = tries[(links["first_refused"][tries] > gap.begin) & (links["first_refused"][tries] < until)]
+            refused = int(links["refused"][during].sum())
+            begin = int(links["first_refused"][during].min()) if refused else 0
+            if refused >= _SEVERAL and seen.others_answered(answers, begin, until, broker):
+                yield (broker, client_ip, gap.begin, until), _refusal(seen, client_ip, broker, gap, during, begin)
+
+
+def _refusal(seen: Seen, client_ip: int, broker: int, gap: Gap, tries: Array, begin: int) -> Finding:
+    """`tries`: the rows of connections that were refused."""
+    links, until = seen.of(seen.connections, tries), gap.until(seen.end)
+    refused, rejected = int(links["refused"].sum()), int(links["rejected"].sum())
+    how = "ICMP messages" if rejected == refused else "RST" if not rejected else "RST and ICMP messages"
+    host, label = seen.context.address(client_ip) or "?", seen.brokers.label(broker)
+    text = (
+        f"{label} was closed to {host} for {duration(until - begin)}"
+        + ("" if gap.end is not None else ", and has not answered since")
+        + f"; {counted(refused, 'connection')} refused by {how}; the broker answered other hosts meanwhile: a firewall "
+        "rejects this one"
+    )
+    return CUT_OFF.found(
+        text, Party("host", host), seen.brokers.party(broker), begin=begin, end=gap.end, lost=until - begin,
+        packets=[int(links["gone_packet"].min())], see=seen.shown(broker, begin, gap.end, client_ip),
+        silence_ns=until - begin, waits=0, connections=refused, unanswered=0, last_answer=gap.begin,
+    )  # fmt: skip
+
+
+def _cut_off(
+    seen: Seen, outages_of: dict[int | None, list[Outage]], known: Sequence[Span]
+) -> Iterator[tuple[Span, Finding]]:
     """Hosts of clients whose packets to a broker, or from it, do not arrive, while others' do."""
     hosts = WaitingHosts(seen, SILENCE_NS)
     unexplained = _unexplained(seen, outages_of)
@@ -445,6 +509,8 @@ def _cut_off(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> Iterator
         for gap in _joined(gaps):
             until = gap.until(seen.end)
             if any(o.begin < until and o.gap.until(seen.end) > gap.begin for o in outages_of[broker]):
+                continue
+            if any(span[:2] == (broker, client_ip) and span[2] < until and span[3] > gap.begin for span in known):
                 continue
             goes_on = seen.others_answered(mine, *_broken(seen, gap), broker)
             if goes_on or not hosts.others_wait(client_ip, broker, gap):

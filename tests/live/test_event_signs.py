@@ -48,8 +48,8 @@ def events(path: Path, governor: Governor | None = None) -> list[tuple[int, Find
     assert watch is not None
     end_second = watch.end_second
 
-    def noted(engine: Engine, seconds: int = 1) -> list[Finding]:
-        new = end_second(engine, seconds)
+    def noted(engine: Engine, seconds: int = 1, clock: int = 0) -> list[Finding]:
+        new = end_second(engine, seconds, clock)
         found.extend((source.now // SECOND, finding) for finding in new)
         return new
 
@@ -64,9 +64,9 @@ def counting_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A number for each look, from now on."""
     looks, look = list[int](), EventWatch._look
 
-    def counted(watch, engine, waiting):  # type: ignore[no-untyped-def]
+    def counted(watch, *what):  # type: ignore[no-untyped-def]
         looks.append(len(looks))
-        return look(watch, engine, waiting)
+        return look(watch, *what)
 
     monkeypatch.setattr(EventWatch, "_look", counted)
     return looks
@@ -313,10 +313,10 @@ def test_looks_that_cost_too_much_come_less_often_and_the_status_says_so(
     governor.watch = Allowance(0.03, clock=lambda: time[0])
     look = EventWatch._look
 
-    def slow(watch, engine, waiting):  # type: ignore[no-untyped-def]
+    def slow(watch, engine, *more):  # type: ignore[no-untyped-def]
         time[0] += 0.12
         looks.append(engine.latest)
-        return look(watch, engine, waiting)
+        return look(watch, engine, *more)
 
     with monkeypatch.context() as slowed:
         slowed.setattr(EventWatch, "_look", slow)

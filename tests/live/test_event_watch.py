@@ -9,7 +9,7 @@ import pytest
 
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.engine.engine import Engine
-from kafkatap.live.event_watch import EventNotices
+from kafkatap.live.event_watch import EventNotices, EventWatch
 from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
@@ -20,7 +20,9 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.findings import ERROR, Finding, Party, Rule
 from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 from tests.reports.test_events_section import events
-from tests.support.captures import read_bytes, read_capture
+from tests.support.captures import pcap_bytes, read_bytes, read_capture
+from tests.support.tcp import START_NS, encode, merge
+from tests.wire.kafkatalk import METADATA, MS, KafkaTalk
 
 from .support import SECOND, FileSource
 
@@ -44,6 +46,13 @@ def play(
     """A scene through a monitor with these sinks."""
     path = folder / f"{scene}.pcap"
     path.write_bytes(read_bytes(FOLDER / f"{scene}.pcap.zst"))
+    return play_file(path, *sinks, source=source)
+
+
+def play_file(
+    path: Path, *sinks: Sink, source: type[FileSource] = FileSource
+) -> tuple[Monitor, list[tuple[int, Finding]]]:
+    """A capture through a monitor with these sinks."""
     packets = source(str(path))
     seen = Events(packets)
     engine = Engine(**needs_of(None)._asdict())
@@ -99,6 +108,37 @@ def test_a_return_comes_too(tmp_path: Path) -> None:
     (wanted,) = events("stop", "broker_returned")
     assert back.begin == wanted.begin
     assert at - (back.begin or 0) <= SECOND + SECOND // 5
+
+
+def test_a_stop_is_told_though_nothing_comes_after_it(tmp_path: Path) -> None:
+    """On the host of a broker whose clients went to others, no packet comes until it starts again."""
+    talks = [KafkaTalk(("10.0.0.1", 40_000 + number), time_ns=START_NS + number * MS) for number in range(4)]
+    for talk in talks:
+        talk.tcp.open()
+        for number in range(10):
+            talk.exchange(METADATA, 1, number)
+            talk.tcp.wait(SECOND // 2)
+        talk.request(METADATA, 1, 99)
+        talk.tcp.close(1)
+    stopped = talks[-1].segments[-1].time_ns
+    later = KafkaTalk(("10.0.0.1", 50_000), time_ns=stopped + 20 * SECOND)
+    later.tcp.open()
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*(talk.segments for talk in (*talks, later))))))
+    ((at, finding),) = play_file(path)[1]
+    assert finding.id == "broker_stopped"
+    assert SECOND < at - stopped < 3 * SECOND
+
+
+@pytest.mark.parametrize(("seconds", "is_over", "is_told"), [(9, False, False), (9, True, False), (11, False, True)])
+def test_errors_that_follow_are_no_event_until_they_last(seconds: int, is_over: bool, is_told: bool) -> None:
+    begin, now = 100 * SECOND, (100 + seconds) * SECOND
+    burst = Rule("error_burst", "errors").found("x", Party("error", "A"), begin=begin, end=now if is_over else None)
+    watch = EventWatch(Engine(**needs_of(None)._asdict()), Governor(watch=None).watch)
+    assert list(watch._new([burst._replace(cause=("leaders_moved", "", begin))], now + is_over * 60 * SECOND)) == (
+        [burst._replace(cause=("leaders_moved", "", begin))] * is_told
+    )
+    assert list(watch._new([burst], now)) == [burst] * (not is_told)
 
 
 def test_lines_metrics_and_incidents(tmp_path: Path) -> None:

@@ -17,14 +17,15 @@ from tests.support.captures import Packet, pcap_bytes, read_bytes, read_capture
 from tests.support.copies import by_time, later, places, with_ids
 from tests.support.group_members import GroupMember
 from tests.support.section_runs import section_input
-from tests.support.tcp import START_NS, Segment, encode, merge
-from tests.wire.kafkatalk import HEARTBEAT, METADATA, KafkaTalk
+from tests.support.tcp import ACK, RST, START_NS, Segment, encode, merge
+from tests.wire.kafkatalk import HEARTBEAT, METADATA, MS, KafkaTalk
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "samples" / "events"
 #: How far an event may be from the moment that a log or the script's clock shows.
 NEAR_NS = 50_000_000
 SECOND = 1_000_000_000
+ADD_OFFSETS_TO_TXN, END_TXN = 25, 26
 BROKER = {number: f"10.77.0.{number}:9092" for number in (1, 2, 3)}
 
 
@@ -257,11 +258,13 @@ def test_a_hang_as_truth_says() -> None:
 
 
 def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
-    """The coordinator's log: generation 2 of `payments` is stable with 2 members, 7 s before till-1 is replaced."""
+    """The coordinator's log: generation 2 of `payments` is stable with 2 members, 7 s before till-1 is replaced, and
+    generation 3 with one."""
     mine = [f for f in found(ROOT / "samples/questions/rebalances.pcap.zst") if f.parties[0].name == "payments"]
-    (event,) = mine
+    event, alone = mine
     assert event.end is not None
     assert abs(event.end - 1795389681389 * 1_000_000) <= NEAR_NS
+    assert abs((alone.end or 0) - 1795389706135 * 1_000_000) <= NEAR_NS  # the other member leaves
     assert "rebalanced 2 times (generations 1 to 2) within 4." in event.text
     assert event.text.endswith(", 2 members")
 
@@ -291,6 +294,20 @@ def test_rebalances_that_repeat_cost_the_time_that_members_wait(tmp_path: Path) 
     assert "waited for each other for 3.01 s in total" in finding.text
 
 
+@pytest.mark.parametrize(("before", "is_event"), [(1, False), (2, True)])
+def test_a_member_that_is_left_alone_was_interrupted(before: int, is_event: bool, tmp_path: Path) -> None:
+    """Long after the generation in which the group had another member."""
+    members = [GroupMember(name, name, host, 5000 + host, 1) for host, name in enumerate("ab"[:before], 1)]
+    for member in members:
+        member.join(1, 1)
+    members[0].talk.wait(60 * SECOND)
+    members[0].join(2, 61)
+    path = tmp_path / "group.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*(member.talk.segments for member in members)))))
+    found = [event for event in findings(section_input(path, "events")) if event.id == "group_rebalanced"]
+    assert [event.numbers["first_number"] for event in found if event.numbers["last_number"] == 2] == [2] * is_event
+
+
 @pytest.mark.parametrize(("generations", "wait_ns"), [(3, 2_000_000_000), (6, 20_000_000)])
 def test_few_rebalances_and_short_ones_are_usual(tmp_path: Path, generations: int, wait_ns: int) -> None:
     (finding,) = rebalanced(tmp_path, generations, wait_ns)
@@ -315,6 +332,27 @@ def test_errors_that_began_before_the_capture_are_no_burst(quiet_s: int, is_name
         talk.tcp.wait(SECOND // 5)
     found = of_talks(tmp_path / "x.pcap", talk.segments)
     assert [event.numbers["codes"] for event in found if event.id == "error_burst"] == [20] * is_named
+
+
+@pytest.mark.parametrize(("ended", "codes"), [((), [100]), (("app", "other"), []), (("other",), []), (("app",), [])])
+@pytest.mark.parametrize("last", [20, 12])
+def test_transactions_that_wait_for_the_one_before_are_usual(
+    ended: tuple[str, ...], codes: list[int], last: int, tmp_path: Path
+) -> None:
+    """Until transactions end no more: those of the client if the capture has any, otherwise those of all."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    talk.exchange(HEARTBEAT, 1, 0)
+    talk.tcp.wait(6 * SECOND)
+    for number in range(100):
+        if number % 5 == 0 and number // 5 < last:
+            for client in ended:
+                talk.exchange(END_TXN, 1, 500 + number, client_id=client)
+        talk.exchange(ADD_OFFSETS_TO_TXN, 1, 100 + number, ErrorCode=51)
+        talk.tcp.wait(SECOND // 5)
+    found = of_talks(tmp_path / "x.pcap", talk.segments)
+    bursts = [event.numbers["codes"] for event in found if event.id == "error_burst"]
+    assert bursts == (codes if codes or last == 20 else [20])
 
 
 def polls(client: int, broker: int, lost: bool, apart_ns: int) -> list[Segment]:
@@ -386,3 +424,66 @@ def test_a_single_connection_that_a_broker_closes_is_no_stop(closed: int, is_sto
     unanswered = [replace(syn, time_ns=syn.time_ns + seconds * SECOND) for seconds in (0, 1, 3)]
     found = of_talks(tmp_path / "x.pcap", *(talk.segments for talk in talks[:-1]), unanswered)
     assert ("broker_stopped" in [event.id for event in found]) is is_stop
+
+
+def refused(client: int, broker: int, begin_s: float, end_s: float) -> list[Segment]:
+    """Tries to connect, each answered by RST."""
+    found = []
+    for number in range(round((end_s - begin_s) * 2)):
+        talk = KafkaTalk((f"10.0.0.{client}", 50_000 + number), (f"10.0.1.{broker}", 9092))
+        talk.tcp.wait(round((begin_s + number / 2) * SECOND))
+        talk.tcp.open()
+        syn = talk.segments[0]
+        ends = {"source": syn.destination, "destination": syn.source}
+        found += [syn, replace(syn, time_ns=syn.time_ns + MS, seq=0, ack=syn.seq + 1, flags=RST | ACK, **ends)]
+    return found
+
+
+def asks(
+    client: str, broker: int, *spans: tuple[float, float], name: str = "app", closes: bool = False
+) -> list[Segment]:  # fmt: skip
+    """Metadata each 0.2 s in some times, on a connection for each. `closes`: with RST, at the end of the first one."""
+    found = []
+    for number, (begin_s, end_s) in enumerate(spans):
+        talk = KafkaTalk((client, 40_000 + 10 * broker + number), (f"10.0.1.{broker}", 9092), client_id=name)
+        talk.tcp.wait(round(begin_s * SECOND))
+        talk.tcp.open()
+        nodes = [{"NodeId": n, "Host": f"10.0.1.{n}", "Port": 9092} for n in (1, 2)]
+        for each in range(round((end_s - begin_s) * 5)):
+            talk.exchange(METADATA, 1, each, Brokers=nodes)
+            talk.tcp.wait(SECOND // 5)
+        if closes and number == 0:
+            talk.request(METADATA, 1, 999)
+            talk.tcp.reset(1)
+        found += talk.segments
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "until", "wanted"),
+    [
+        ("broker-1-fetcher-0", 30, "broker_unreachable"),
+        ("broker-1-fetcher-0", 10.3, "broker_stopped"),
+        ("broker-2-fetcher-0", 30, "broker_stopped"),  # of another broker at the same address
+        ("mirror", 30, "broker_stopped"),
+    ],
+)
+def test_a_broker_whose_own_requests_go_on_did_not_stop(name: str, until: float, wanted: str, tmp_path: Path) -> None:
+    """A firewall refuses all connections to it by RST for 8 s, those that are open too."""
+    talks = [asks(f"10.0.0.{client}", 1, (0, 10), (18, 30), closes=True) for client in (1, 2)]
+    talks += [refused(client, 1, 10.1, 18) for client in (1, 2)]
+    talks += [asks("10.0.1.1", 2, (0, until), name=name), asks("10.0.0.3", 2, (0, 30))]
+    found = [event for event in of_talks(tmp_path / "x.pcap", *talks) if event.cause is None]
+    assert [(event.id, event.numbers["refused"]) for event in found] == [(wanted, 32)]
+    assert ("its own requests to other brokers went on" in found[0].text) is (wanted == "broker_unreachable")
+
+
+@pytest.mark.parametrize(("tries_s", "others", "is_event"), [(8, True, True), (0.5, True, False), (8, False, False)])
+def test_a_host_that_a_broker_refuses_while_it_answers_others_is_cut_off(
+    tries_s: float, others: bool, is_event: bool, tmp_path: Path
+) -> None:
+    talks = [asks("10.0.0.1", 1, (0, 10), (18, 30)), refused(1, 1, 10.1, 10.1 + tries_s)]
+    talks += [asks("10.0.0.2", 1, (0, 30 if others else 10))]
+    found = [event for event in of_talks(tmp_path / "x.pcap", *talks) if event.id == "hosts_cut_off"]
+    assert [(e.parties[0].name, e.numbers["connections"]) for e in found] == [("10.0.0.1", 16)] * is_event
+    assert all("16 connections refused by RST; the broker answered other hosts" in event.text for event in found)
