@@ -49,6 +49,12 @@ _CLOCK = re.compile(rb"(\d{9,12})(?:\.(\d{1,9}))?", re.ASCII)
 _SECOND = 1_000_000_000
 
 
+#: How kubectl says which container of a pod it chose by itself.
+_CHOSEN = "Defaulted container "
+#: Lines of ssh and kubectl that do not say why a command failed.
+_NO_REASONS = ("Warning: Permanently added", "command terminated with exit code", _CHOSEN)
+
+
 class HostError(Exception):
     """Why a host cannot be read, in words."""
 
@@ -201,8 +207,9 @@ class FarSide:
         return HostError(self._said() or f"{self._program} ended with {self._process.returncode}")
 
     def _said(self) -> str:
-        """The last words of the command, on one line."""
+        """The last words of the command, on one line, and the container that kubectl chose by itself."""
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read(1 << 16).decode("utf-8", "replace").splitlines()]
-        told = [line for line in lines if line.strip("@ ") and not line.startswith("Warning: Permanently added")]
-        return units.safe(told[-1][:300]) if told else ""
+        told = [line[:300] for line in lines if line.strip("@ ") and not line.startswith(_NO_REASONS)]
+        chosen = [f"({line[:300]})" for line in lines if line.startswith(_CHOSEN)]
+        return units.safe(" ".join([*told[-1:], *chosen[:1]])) if told else ""

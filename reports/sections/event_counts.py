@@ -168,7 +168,7 @@ ERRORS = counted(
 #: Ends of transactions: EndTxn at the coordinator, WriteTxnMarkers at the leaders.
 TRANSACTIONS = counted(
     "events.transactions",
-    _CLIENT,
+    BROKER,
     lambda x: x.outcome == ANSWERED,
     of=("end transaction", "marker"),
     more={"second": _answered_at},

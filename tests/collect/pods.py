@@ -1,6 +1,8 @@
 """Hosts for `kafkatap collect` without a cluster: a `kubectl` that runs commands in folders of this machine.
 
-Of kubectl:NAMESPACE/POD, the folder is ROOT/NAMESPACE/POD; a file `date` in it is the pod's clock.
+Of kubectl:NAMESPACE/POD, the folder is ROOT/NAMESPACE/POD; a file `date` in it is the pod's clock. Its file
+`containers` has the names of several containers, each with a folder, unless it does not run. Errors and what goes to
+standard error are as of kubectl.
 """
 
 from __future__ import annotations
@@ -15,14 +17,32 @@ from tests.support.tcp import Segment, encode
 KUBECTL = """#!/bin/sh
 echo "$@" >> "{root}/calls"
 [ "$1 $2 $3" = "exec -i -n" ] || exit 9
-folder="{root}/$4/$5"
+pod="{root}/$4/$5" name="$5" chosen=
 shift 5
-[ "$1" = -c ] && shift 2
+if [ "$1" = -c ]; then chosen="$2"; shift 2; fi
 [ "$1" = -- ] || exit 9
 shift
-[ -d "$folder" ] || {{ echo 'Error from server (NotFound): pods not found' >&2; exit 1; }}
+[ -d "$pod" ] || {{ echo 'Error from server (NotFound): pods not found' >&2; exit 1; }}
+folder="$pod"
+if [ -f "$pod/containers" ]; then
+    names=$(cat "$pod/containers")
+    if [ -z "$chosen" ]; then
+        chosen="${{names%%,*}}"
+        echo "Defaulted container \\"$chosen\\" out of: $names" >&2
+    fi
+    case ", $names," in *", $chosen,"*) ;; *)
+        echo "Error from server (BadRequest): container $chosen is not valid for pod $name" >&2; exit 1 ;;
+    esac
+    folder="$pod/$chosen"
+    if [ ! -d "$folder" ]; then
+        echo "error: unable to upgrade connection: container not found (\\"$chosen\\")" >&2; exit 1
+    fi
+fi
 cd "$folder" || exit 9
-PATH="$folder:$PATH" exec "$@"
+PATH="$folder:$PATH" "$@"
+code=$?
+[ $code = 0 ] || echo "command terminated with exit code $code" >&2
+exit $code
 """
 
 
@@ -44,6 +64,13 @@ class Pods:
             program = f'#!/bin/sh\nexec /bin/date -d "now {ahead:+f} seconds" "$@"\n'
             _program(folder / "date", program)
         return folder / "kept"
+
+    def add_container(self, pod: str, *names: str, runs: str) -> Path:
+        """A pod with several containers, of which one runs; return its folder of packets."""
+        folder = self.root / "kafka" / pod
+        (folder / runs / "kept").mkdir(parents=True)
+        (folder / "containers").write_text(", ".join(names))
+        return folder / runs / "kept"
 
     @property
     def calls(self) -> list[str]:

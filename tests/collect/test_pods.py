@@ -80,6 +80,39 @@ def test_clocks_are_measured_and_corrected(pods: Pods, tmp_path: Path) -> None:
         assert len(times) in range(18, 44)
 
 
+def test_the_report_is_one_of_all_hosts_at_corrected_times(pods: Pods) -> None:
+    """A packet that two hosts have counts once, though their clocks differ by a minute."""
+    talk = conversation(1, 0, 200)
+    for host, ahead in (("broker-0", 0), ("broker-1", 60), ("broker-2", -7)):
+        moved = [replace(s, time_ns=s.time_ns + ahead * SECOND) for s in talk]
+        write_kept(pods.add(host, ahead), FIRST, moved)
+    hosts = [f"kubectl:kafka/broker-{n}" for n in range(3)]
+    done = collected(pods, "--around", "20s", *hosts, "--", "--json")
+    assert done.code == 0, done.err
+    capture = json.loads(done.out)["capture"]
+    assert capture["files"] == 3
+    assert capture["connections"] == 1
+    assert capture["requests"] in range(39, 42)
+
+
+def test_the_container_of_a_pod(pods: Pods) -> None:
+    write_kept(pods.add_container("broker-0", "kafka", "tap", runs="tap"), FIRST, conversation(1, 0, 100))
+    (pods.root / "kafka" / "broker-0" / "kafka").mkdir()
+    write_kept(pods.add_container("broker-1", "tap", "kafka", runs="tap"), FIRST, conversation(2, 0, 100))
+    assert collected(pods, "kubectl:kafka/broker-0/tap", "kubectl:kafka/broker-1").code == 0
+    pods.add_container("broker-2", "kafka", "tap", runs="kafka")
+    hosts = ["kubectl:kafka/broker-0", "kubectl:kafka/broker-0/mirror", "kubectl:kafka/broker-2/tap"]
+    done = collected(pods, *hosts)
+    assert done.code == 2
+    default, wrong, stopped = (
+        next(line for line in done.err.splitlines() if f"{host} is left out: " in line) for host in hosts
+    )
+    assert "cd" in default
+    assert default.endswith('(Defaulted container "kafka" out of: kafka, tap)')
+    assert wrong.endswith("Error from server (BadRequest): container mirror is not valid for pod broker-0")
+    assert stopped.endswith('error: unable to upgrade connection: container not found ("tap")')
+
+
 def test_equal_clocks_are_left_alone() -> None:
     assert Clock(3_000, 5_000).correction == 0
     assert Clock(-3_000, 5_000).correction == 0
