@@ -31,8 +31,10 @@ def complain(text: str, kind: str = "notice", **fields: Any) -> None:
 
 
 def _print(line: str) -> None:
+    if sys.stderr is None:
+        return
     with suppress(OSError):  # standard error is closed
-        print(line, file=sys.stderr)
+        sys.stderr.write(line + "\n")  # at once: other threads write lines, too
 
 
 def hold_complaints() -> None:

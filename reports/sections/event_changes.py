@@ -182,8 +182,8 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
 
 
 def _between_transactions(seen: Seen) -> Any:
-    """Which errors are CONCURRENT_TRANSACTIONS while transactions end: within _PAUSE_NS. Whose transactions these are is
-    not known: they end at their coordinator, which may move."""
+    """Which errors are CONCURRENT_TRANSACTIONS while transactions end: within _PAUSE_NS. Nobody knows whose these are:
+    they end at their coordinator, which may move."""
     errors, ended = seen.errors, seen.columns(TRANSACTIONS.name)["last"]
     near = np.searchsorted(ended, errors["last"] + _PAUSE_NS, "right")
     near -= np.searchsorted(ended, errors["last"] - _PAUSE_NS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -64,3 +65,17 @@ def test_lines_are_json_with_all_that_is_known(capsys: pytest.CaptureFixture[str
     assert made == {"kind": "event", "text": "broker \x1b[2J stopped", "event": "broker_stopped", "begin": None}
     assert "\x1b" not in second
     assert last == "kafkatap: text again"
+
+
+def test_a_line_is_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread writes lines to standard error, too: of `--plain` beside `--json`."""
+    parts: list[str] = []
+
+    class Parts(io.StringIO):
+        def write(self, text: str) -> int:
+            parts.append(text)
+            return len(text)
+
+    monkeypatch.setattr("sys.stderr", Parts())
+    Notices().notify("eth0 is up again")
+    assert parts == ["kafkatap: eth0 is up again\n"]
