@@ -137,6 +137,12 @@ def _of_any_end(name: str) -> Callable[[Rows], Any]:
     return lambda x: (x[f"client_{name}"] > 0) | (x[f"broker_{name}"] > 0)
 
 
+def _is_stuck(x: Rows) -> Any:
+    """Whether bytes of an end did not arrive. What a broker answers after its client closed the connection is none."""
+    is_open = (x.closed_with == NOT_CLOSED) | _by_broker(x)
+    return (x.client_unacknowledged_bytes > 0) | ((x.broker_unacknowledged_bytes > 0) & is_open)
+
+
 _is_missing = _of_any_end("gap_bytes")
 #: Waits without an answer are judged by the end of their connection. Of all others, packets that were sent again and
 #: bytes that are missing say all.
@@ -144,7 +150,7 @@ LINKS = counted(
     "events.links", CONNECTION,
     lambda x: _is_oriented(x) & ((x.unanswered > 0) | (_resent(x) >= RESENT_PACKETS) | _is_missing(x)), of=ENDED,
     last=largest("last"), closed_at=largest("closed_at"), resent=largest(_resent),
-    is_stuck=largest(_of_any_end("unacknowledged_bytes")), missing=largest(_is_missing),
+    is_stuck=largest(_is_stuck), missing=largest(_is_missing),
     lost_bytes=largest("client_lost_bytes"), unacknowledged_bytes=largest("client_unacknowledged_bytes"),
     lost_at=largest("client_lost_at"),
 )  # fmt: skip

@@ -472,7 +472,8 @@ def _refused_hosts(seen: Seen, known: Sequence[Span]) -> Iterator[tuple[Span, Fi
             during = tries[(links["first_refused"][tries] > gap.begin) & (links["first_refused"][tries] < until)]
             refused = int(links["refused"][during].sum())
             begin = int(links["first_refused"][during].min()) if refused else 0
-            if refused >= _SEVERAL and seen.others_answered(answers, begin, until, broker):
+            # Answers that it owed others come within a second also where it refuses all.
+            if refused >= _SEVERAL and seen.others_answered(answers, begin + SILENCE_NS, until, broker):
                 yield (broker, client_ip, gap.begin, until), _refusal(seen, client_ip, broker, gap, during, begin)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,7 +18,7 @@ from tests.support.captures import Packet, pcap_bytes, read_bytes, read_capture
 from tests.support.copies import by_time, later, places, with_ids
 from tests.support.group_members import GroupMember
 from tests.support.section_runs import section_input
-from tests.support.tcp import ACK, RST, START_NS, Segment, encode, merge
+from tests.support.tcp import ACK, FIN, RST, START_NS, Segment, encode, frame, merge
 from tests.wire.kafkatalk import HEARTBEAT, METADATA, MS, KafkaTalk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -473,12 +474,53 @@ def test_a_broker_whose_own_requests_go_on_did_not_stop(name: str, until: float,
     assert ("its own requests to other brokers went on" in found[0].text) is (wanted == "broker_unreachable")
 
 
-@pytest.mark.parametrize(("tries_s", "others", "is_event"), [(8, True, True), (0.5, True, False), (8, False, False)])
+@pytest.mark.parametrize(
+    ("tries_s", "others_s", "is_event"), [(8, 30, True), (0.5, 30, False), (8, 10, False), (8, 11, False)]
+)
 def test_a_host_that_a_broker_refuses_while_it_answers_others_is_cut_off(
-    tries_s: float, others: bool, is_event: bool, tmp_path: Path
+    tries_s: float, others_s: float, is_event: bool, tmp_path: Path
 ) -> None:
     talks = [asks("10.0.0.1", 1, (0, 10), (18, 30)), refused(1, 1, 10.1, 10.1 + tries_s)]
-    talks += [asks("10.0.0.2", 1, (0, 30 if others else 10))]
+    talks += [asks("10.0.0.2", 1, (0, others_s))]
     found = [event for event in of_talks(tmp_path / "x.pcap", *talks) if event.id == "hosts_cut_off"]
     assert [(e.parties[0].name, e.numbers["connections"]) for e in found] == [("10.0.0.1", 16)] * is_event
     assert all("16 connections refused by RST; the broker answered other hosts" in event.text for event in found)
+
+
+@pytest.mark.parametrize(("is_lost", "wanted"), [(False, ["broker_hung"]), (True, ["broker_unreachable"])])
+def test_what_was_sent_again_earlier_on_a_connection_says_nothing_of_a_hang(
+    is_lost: bool, wanted: list[str], tmp_path: Path
+) -> None:
+    """Two clients give up during the hang, and the broker answers when they are gone. `is_lost`: their requests are not
+    acknowledged."""
+    talks = [asks("10.0.0.3", 2, (0, 40))]
+    for client in (1, 2):
+        talk = KafkaTalk((f"10.0.0.{client}", 40_000), ("10.0.1.1", 9092))
+        talk.tcp.open()
+        for number in range(100):
+            talk.tcp.acks = number != 50
+            asked = talk.request(METADATA, 1, number)
+            if number == 50:
+                sent = talk.segments[-1]
+                talk.segments.extend(replace(sent, time_ns=sent.time_ns + ms * MS) for ms in (100, 200, 300))
+                talk.tcp.wait(400 * MS)
+            talk.respond(asked)
+            talk.tcp.wait(SECOND // 5)
+        talk.tcp.acks = not is_lost
+        talk.request(METADATA, 1, 999)
+        if is_lost:
+            sent = talk.segments[-1]
+            talk.segments.extend(replace(sent, time_ns=sent.time_ns + s * SECOND) for s in (1, 3))
+        talk.tcp.wait(6 * SECOND)
+        ack = talk.tcp.next[1]
+        fin = replace(sent, time_ns=talk.tcp.time_ns, seq=talk.tcp.next[0], ack=ack, flags=FIN | ACK, payload=b"")
+        talk.segments.append(fin)
+        if not is_lost:
+            talk.tcp.acks = False
+            talk.tcp.wait(3 * SECOND)
+            answer = frame(struct.pack("!i", 999) + bytes(2000))
+            talk.tcp.send(1, answer[:74])
+            talk.tcp.reset(0)
+        talks.append(talk.segments)
+    found = of_talks(tmp_path / "x.pcap", *talks)
+    assert [event.id for event in found if event.cause is None] == wanted
