@@ -146,6 +146,8 @@ class LocalTables:
 class _SplitFiles:
     """The rows of one split. `written`: where they are."""
 
+    keeper = None
+
     def __init__(self, tables: LocalTables, worker: int) -> None:
         self.written: list[Part] = []
         self._tables = tables

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from kafkatap.reports.batch import Context
-from kafkatap.reports.rollup_tables import FORMS
 from kafkatap.reports.sections.twin_findings import counted_twice
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 from kafkatap.reports.twins import note_twins
@@ -30,7 +29,7 @@ from ..splits.task_rows import DecodeInput
 from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_context, report_of
 from .cluster.session import cores_of
 from .executor import RowsOf, SparkExecutor
-from .output.writing import TableWriter
+from .output.writing import OF_COUNTS, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +115,7 @@ class Captures(TwoPasses):
     def counted(self, writer: TableWriter | None = None, by: str = "api") -> CountedSplits:
         """The counts of all splits for a report. `writer`: write the rows of all tables with it. If connections are
         seen twice, all is decoded again, to count it once."""
-        options = replace(self.resolved, by_topic=by == "topic", by_connection=by == "connection")
+        options = replace(self.resolved, by_topic=by == "topic", by_connection=by == "connection", for_lake=writer is not None)
         before = None if self.checkpoint is None else self.checkpoint.sums.counts
         sink = None if writer is None else writer.with_captures(self.capture_index)
         proved = self.prove(options, counting=True, sink=sink)
@@ -201,8 +200,8 @@ def with_counts_of(rows: Proved, counts: Proved, writer: TableWriter) -> Proved:
     """Splits with the rows of one run and the counts of another one. The rollup of the first is deleted."""
     found = []
     for mine, other in zip(rows.results, counts.results, strict=True):
-        kept = [one for one in mine.written if one.table not in FORMS]
-        writer.delete([one for one in mine.written if one.table in FORMS])
+        kept = [one for one in mine.written if one.table not in OF_COUNTS]
+        writer.delete([one for one in mine.written if one.table in OF_COUNTS])
         found.append(replace(other, written=[*kept, *other.written], unnamed=mine.unnamed))
     return replace(counts, results=found)
 

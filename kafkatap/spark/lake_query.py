@@ -36,6 +36,11 @@ class LakeQuery(NamedTuple):
     clients: re.Pattern[str] | None = None
     apis: frozenset[int] | None = None
 
+    @property
+    def chooses_ends(self) -> bool:
+        """Whether it is of some clients, brokers or APIs alone."""
+        return self.clients is not None or self.apis is not None or bool(self.selection.brokers)
+
     def dates(self) -> pc.Expression:
         """The dates of its hours, as a condition on the rows of a table."""
         import pyarrow as pa

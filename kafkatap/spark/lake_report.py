@@ -6,7 +6,7 @@ A rollup has the counts of each capture and UTC hour. So a report is of whole ho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kafkatap.dissector.dtypes import ANSWERED, ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.dissector.programs.loading import load_programs
@@ -16,6 +16,7 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
+from kafkatap.reports.finding_words import counted
 from kafkatap.reports.findings import NOTE, Finding
 from kafkatap.reports.model import Report
 from kafkatap.reports.name_table import NameTable
@@ -27,6 +28,7 @@ from ..splits.two_passes import context_of
 from .lake_options import NAME
 from .lake_points import Shared, shared_rows
 from .lake_query import LakeQuery, read_rows
+from .lake_sections import LakeSections, over_messages
 from .output.delta import is_delta, read_table, row_counts
 from .output.folders import Folder
 from .output.run_tables import file_infos
@@ -54,17 +56,16 @@ def lake_report(
     curves: bool = False,
     options: tuple[tuple[str, str], ...] = (),
 ) -> Report:
-    """The report of the rollup, as of `build_report`. FileNotFoundError if the lake has none; OSError if it cannot be
-    read; ValueError if `by` needs what a rollup lacks."""
-    if by in ("topic", "connection"):
-        raise ValueError(f"a rollup has no rows by {by}; read the tables exchanges and results (docs/recipes.md)")
+    """The report of the counts of a lake, as of `build_report`. FileNotFoundError if it has none; OSError if they
+    cannot be read; ValueError if a report needs what they lack."""
+    _check(query, by, sections)
     missing = [table for table in FORMS if not is_delta(out, table)]
     if missing:
         raise FileNotFoundError(
             f"{out}: there is no {' and no '.join(missing)}: deleted, or an earlier version of kafkatap made this "
             f"lake; run its captures again (`kafkatap spark`)"
         )
-    names, total, connections = NameTable(), ReportCounts(), ConnectionCounts()
+    names, total, connections = NameTable(), ReportCounts(by_topic=by == "topic"), ConnectionCounts()
     files = file_infos(read_table(out, "files"))
     shared = shared_rows(out, query, files, names)
     chosen: set[int] = set()
@@ -72,6 +73,9 @@ def lake_report(
         total.merge(counts.report_counts())
         connections.merge(counts.connection_counts())
         chosen |= counts.captures()
+    stored = None if query.chooses_ends else LakeSections.read(out, query, sections, names)
+    if stored is not None:
+        total.merge(stored.report)
     files = [info for info in files if info.capture in chosen or not query.selection]
     left_out = Counter() if shared is None else shared.left_out
     context = _context(out, files, query, left_out)._replace(
@@ -85,10 +89,42 @@ def lake_report(
         selected=query.selection.shown(context.first),
         sections=sections,
         curves=curves,
-        unchecked=_UNCHECKED,
+        over_facts=None if stored is None else stored.sections,
+        unchecked=_UNCHECKED if stored is None else None,
     )
-    notes = _notes(out, total, left_out, query, context.ledger)
+    notes = [*_notes(out, total, left_out, query, context.ledger)]
+    if stored is not None:
+        notes += _notes_on_sections(stored, chosen, left_out.total())
     return report.replace(warnings=(*notes, *report.warnings))
+
+
+def _check(query: LakeQuery, by: str, sections: Sequence[str] | None) -> None:
+    """ValueError if a report needs what a lake has no counts of."""
+    if by == "connection":
+        raise ValueError("a lake has no counts by connection; read its tables exchanges and results (docs/recipes.md)")
+    wanted = [*(["--by topic"] if by == "topic" else []), *(f"--sections {name}" for name in over_messages(sections))]
+    if wanted and query.chooses_ends:
+        raise ValueError(
+            f"{wanted[0]} of a lake is of all clients, brokers and APIs: leave out --client, --broker and --api, or run "
+            f"`kafkatap report` over its captures"
+        )
+
+
+def _notes_on_sections(stored: LakeSections, captures: Collection[int], twice: int) -> Iterator[str]:
+    """What a reader has to know of the counts of sections. `captures`: those with exchanges. `twice`: how many of
+    these are there again."""
+    if lacking := len(set(captures) - stored.captures):
+        yield (
+            f"{counted(lacking, 'capture')} of {len(captures):,} {'was' if lacking == 1 else 'were'} read by an earlier "
+            f"version of kafkatap, which kept no counts of messages; run {'it' if lacking == 1 else 'them'} again"
+        )
+    if stored.unread:
+        yield (
+            "counts of messages that another version of kafkatap kept are left out; run the captures again "
+            f"({', '.join(sorted(stored.unread))})"
+        )
+    if twice:
+        yield f"sections over messages count {counted(twice, 'exchange')} that {'is' if twice == 1 else 'are'} in captures of several runs twice"
 
 
 def _counts(out: str, query: LakeQuery, shared: Shared | None, names: NameTable) -> Iterator[HourCounts]:

@@ -100,6 +100,11 @@ class CaptureLedgers:
             self._close()
         self._capture = capture
 
+    @property
+    def capture(self) -> int:
+        """The capture that is read, 0 before the first one."""
+        return self._capture or 0
+
     def add(self, exchanges: Array, of_twins: bool = False) -> None:
         """Add EXCHANGE rows. Responses without a request do not count here. `of_twins`: they are left out."""
         outcomes = exchanges["outcome"]

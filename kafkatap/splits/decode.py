@@ -312,6 +312,11 @@ class SplitRun:
         """Topic names by id, of all splits."""
         return self._names
 
+    @property
+    def capture(self) -> int:
+        """The capture that is read, 0 before the first one."""
+        return self._ledgers.capture
+
     def are_shared(self, connections: Array) -> Array:
         """Whether other splits share connections with these keys (int64): bool (n,)."""
         return np.isin(connections, np.array(sorted(self._split.shared), np.int64))

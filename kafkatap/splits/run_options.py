@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafkatap.reports.section_parts.registry import counted_sections
+from kafkatap.reports.section_parts.registry import OF_LAKES, counted_sections
 
 from ..engine.read_options import AS_USUAL, ReadOptions
 from ..engine.selection import EVERYTHING, Selection
@@ -19,7 +19,7 @@ class RunOptions:
 
     Of a report: `by_topic`, `by_connection`, `fine`: as of `ReportCounts`. `wanted`: its sections (None: the usual
     ones), and `section_options`: what the user set for them. `kept`: as `Context.options`. `input_bytes`: as of
-    `counted_sections`; `TwoPasses.resolved` sets it.
+    `counted_sections`; `TwoPasses.resolved` sets it. `for_lake`: count what a lake keeps, too.
     """
 
     read: ReadOptions = AS_USUAL
@@ -32,11 +32,17 @@ class RunOptions:
     fine: bool = False
     kept: tuple[tuple[str, str], ...] = ()
     input_bytes: int | None = None
+    for_lake: bool = False
 
     @property
     def sections(self) -> tuple[str, ...]:
         """The sections whose counts the report needs."""
         return counted_sections(self.wanted, self.input_bytes)
+
+    @property
+    def kept_sections(self) -> tuple[str, ...]:
+        """The sections of which counts are kept by capture and hour, with those of the report."""
+        return tuple(dict.fromkeys((*self.sections, *counted_sections(OF_LAKES)))) if self.for_lake else ()
 
     @property
     def is_decrypting(self) -> bool:

@@ -13,21 +13,23 @@ Numbers of strings and addresses differ from process to process, so a split's co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from kafkatap.dissector.strings import OTHER
-from kafkatap.kernels.arrays import joined, taken
+from kafkatap.kernels.arrays import groups_of, joined, taken
 from kafkatap.kernels.column_spec import ColumnSpec
 from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, Names
 from kafkatap.reports.connection_columns import COLUMNS, CONNECTION_ROW
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_forms import ADDRESS, TEXT, Numbers, numbers_by_kind
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.counting.stored_counts import Part
 from kafkatap.reports.name_table import NameTable
+from kafkatap.reports.section_parts import stored
 from kafkatap.reports.section_parts.registry import SEEN_TWICE
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.twin_findings import seen_keys
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from .run_options import RunOptions
 
+#: Captures and hours whose counts a split holds at once: an order of packets that changes them often costs time.
+_MOST_PLACES = 8
 Name = TypeVar("Name")
 _MOST = np.iinfo(np.int64).max
 
@@ -95,34 +99,113 @@ class SplitCounts:
         return not set(keys).isdisjoint(mine)
 
 
+class CountKeeper(Protocol):
+    """Keeps the counts of each capture and hour."""
+
+    def places_of(self, exchanges: Array) -> tuple[Array, Array]:
+        """The capture and the hour of EXCHANGE rows: int64 (n,) each."""
+
+    def hour_of(self, time: int) -> int:
+        """The hour of a time, ns since the epoch."""
+
+    def keep(self, place: tuple[int, int], parts: Iterable[Part], names: Names) -> None:
+        """Keep counts of a capture and an hour, beside those that were kept before."""
+
+
+class _Counts(NamedTuple):
+    """Counts of some exchanges of a split."""
+
+    report: ReportCounts
+    sections: SectionCounts | None
+
+    def merge(self, other: _Counts) -> None:
+        self.report.merge(other.report)
+        if self.sections is not None and other.sections is not None:
+            self.sections.merge(other.sections)
+
+
 class CountsOfSplit:
-    """What the exchanges of a split add to a report, within the limit of names. `interval`: as of `ReportCounts`."""
+    """What the exchanges of a split add to a report, within the limit of names. `interval`: as of `ReportCounts`.
+
+    After `keep_with`, the counts of each capture and hour are kept too, but for those of connections.
+    """
 
     def __init__(self, options: RunOptions, engine: Engine, interval: int | None = None) -> None:
-        self._engine = engine
-        self._report = ReportCounts(
-            by_topic=options.by_topic, interval=interval, by_connection=options.by_connection, fine=options.fine
+        self._options, self._engine, self._interval = options, engine, interval
+        self._total = self._new(options.sections, options.by_topic, options.selection.learning)
+        self.sections = self._total.sections
+        self._keeper: CountKeeper | None = None
+        self._capture: Callable[[], int]
+        self._places: dict[tuple[int, int], _Counts] = {}
+
+    def _new(self, wanted: Sequence[str], by_topic: bool, learning: Sequence[frozenset[str]] = ()) -> _Counts:
+        options = self._options
+        report = ReportCounts(
+            by_topic=by_topic, interval=self._interval, by_connection=options.by_connection, fine=options.fine
         )
-        self.sections = (
-            engine.section_counts(options.sections, learning=options.selection.learning) if options.sections else None
-        )
+        return _Counts(report, self._engine.section_counts(wanted, learning=learning) if wanted else None)
+
+    def keep_with(self, keeper: CountKeeper, capture: Callable[[], int]) -> None:
+        """Keep what is added from now on. `capture`: that of the packets of now."""
+        self._keeper, self._capture = keeper, capture
 
     def add(self, batch: Batch) -> None:
         """Add a batch of selected exchanges."""
-        self._report.add(batch)
-        self._engine.limit(self._report)
-        if self.sections is not None:
-            self.sections.add(batch)
+        if self._keeper is None:
+            self._add(self._total, batch)
+            return
+        for place, part in self._by_place(batch, self._keeper):
+            if place not in self._places:
+                if len(self._places) >= _MOST_PLACES:
+                    self._keep()
+                self._places[place] = self._new(self._options.kept_sections, by_topic=True)
+            self._add(self._places[place], part)
+
+    def _add(self, counts: _Counts, batch: Batch) -> None:
+        counts.report.add(batch)
+        self._engine.limit(counts.report)
+        if counts.sections is not None:
+            counts.sections.add(batch)
+
+    def _by_place(self, batch: Batch, keeper: CountKeeper) -> Iterator[tuple[tuple[int, int], Batch]]:
+        """The parts of a batch by capture and hour. What belongs to no exchange is in the first one."""
+        if not len(batch.exchanges):
+            at = 0 if batch.estimates is None or not len(batch.estimates) else int(batch.estimates["at"][0])
+            latest = next(reversed(self._places), None)
+            yield (latest if not at and latest else (self._capture(), keeper.hour_of(at))), batch
+            return
+        for [capture, hour], chosen in groups_of(*keeper.places_of(batch.exchanges)):
+            if len(chosen) == len(batch.exchanges):
+                yield (capture, hour), batch
+                return
+            mask = np.zeros(len(batch.exchanges), bool)
+            mask[chosen] = True
+            yield (capture, hour), batch.picked(mask)
+            batch = batch._replace(estimates=None, tokens=None)
+
+    def _keep(self) -> None:
+        """Keep the counts by place so far, and add them up."""
+        assert self._keeper is not None
+        for place, counts in self._places.items():
+            self._keeper.keep(place, _parts(counts, self._engine), self._engine)
+            self._total.merge(counts)
+            self._engine.limit(self._total.report)
+        self._places.clear()
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW) to the sections, for `finish_alone`."""
         if self.sections is not None:
             self.sections.add_connections(rows)
 
+    def finish_places(self) -> None:
+        """Keep the rest."""
+        if self._keeper is not None:
+            self._keep()
+
     def finish_alone(self) -> SplitCounts:
         """The counts of an engine whose connections no other one has. `add_connections` has got them."""
         rows = np.zeros(0, CONNECTION_ROW)
-        return SplitCounts.of(self._report, self._engine.connection_counts, self.sections, rows, self._engine)
+        return SplitCounts.of(self._total.report, self._engine.connection_counts, self.sections, rows, self._engine)
 
     def finish(self, are_shared: Callable[[Array], Array]) -> SplitCounts:
         """The counts. `are_shared`: whether other splits have connections with these keys."""
@@ -131,7 +214,15 @@ class CountsOfSplit:
         connections.add(rows[~is_shared])
         if self.sections is not None:
             self.sections.add_connections(rows[~is_shared])
-        return SplitCounts.of(self._report, connections, self.sections, rows[is_shared], self._engine)
+        return SplitCounts.of(self._total.report, connections, self.sections, rows[is_shared], self._engine)
+
+
+def _parts(counts: _Counts, names: Names) -> Iterator[Part]:
+    """What is kept of a place: what `section_parts.stored.StoredSections` reads."""
+    yield stored.topics_part(counts.report)
+    if counts.sections is not None:
+        yield from counts.sections.parts()
+    yield stored.names_part(names)
 
 
 class TotalCounts:

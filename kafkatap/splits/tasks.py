@@ -19,7 +19,7 @@ from .decode import Outcome, SplitRun
 from .executor import HERE, Place
 from .open_flows import open_flows
 from .secrets import key_log_of
-from .split_counts import CountsOfSplit, NamedConnections, SplitCounts
+from .split_counts import CountKeeper, CountsOfSplit, NamedConnections, SplitCounts
 from .survey import SplitSurvey, survey_split
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ class RowFiles(Protocol):
 
     @property
     def written(self) -> list[Any]: ...
+    @property
+    def keeper(self) -> CountKeeper | None:
+        """What keeps counts by capture and hour; None: nothing does."""
 
     def write(self, table: str, rows: pa.Table, first_packets: Array | None = None) -> None:
         """Write rows of a table. `first_packets`: of connections, the numbers of their first packets."""
@@ -145,13 +148,14 @@ class _Split:
             from kafkatap.dissector.records.record_inspector import RecordCollector
 
             self._collector = RecordCollector(load_programs("records", options.read.definitions))
+        wanted = dict.fromkeys((*options.sections, *options.kept_sections)) if task.counting else ()
         inspectors = needed.inspectors if self._collector is None else (self._collector, *needed.inspectors)
         self._run = SplitRun(
             mine.task, mine.seams, task.topic_names, options.read._replace(key_log=key_log_of(task.key_lines)),
             all_results=with_rows or options.by_topic or needed.all_results, inspectors=inspectors,
             apis=needed.apis if with_rows or task.counting else frozenset(),
             problems=with_rows or needed.problems, secrets=mine.secrets, captures=task.captures,
-            **needs_of(options.sections if task.counting else (), with_rows or not task.counting)._asdict(),
+            **needs_of(wanted, with_rows or not task.counting)._asdict(),
         )  # fmt: skip
         self._counted = CountsOfSplit(options, self._run.engine, task.interval) if task.counting else None
         self._unnamed: set[bytes] = set()
@@ -165,8 +169,12 @@ class _Split:
                 pass
         else:
             with sink.open(run.task.split, self._place) as files:
+                if self._counted is not None and files.keeper is not None:
+                    self._counted.keep_with(files.keeper, lambda: run.capture)
                 for rows in self.tables(_TABLES, sink.group_bytes, files.count):
                     files.write(*rows)
+                if self._counted is not None:
+                    self._counted.finish_places()
             result.written, result.unnamed = files.written, self._unnamed
         if self._counted is not None:
             result.counts = self._counted.finish(run.are_shared)

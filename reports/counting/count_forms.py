@@ -242,13 +242,13 @@ class CountStore:
         return made
 
     def merge(self, other: CountStore, numbers: Numbers | None = None, keys: Mapping[str, Array] = _NONE) -> None:
-        """Add other counts of the same forms. `numbers`: the number here of each number there; None: the same. `keys`:
-        what the keys of some forms are here."""
-        for name, counts in other.forms.items():
-            here = keys.get(name)
+        """Add other counts of the same forms, and perhaps of more, which stay out. `numbers`: the number here of each
+        number there; None: the same. `keys`: what the keys of some forms are here."""
+        for name, mine in self.forms.items():
+            counts, here = other.forms[name], keys.get(name)
             if here is None:
                 here = counts.table.key_rows() if numbers is None else counts.keys_with(numbers)
-            self.forms[name].merge(here, counts)
+            mine.merge(here, counts)
 
     def rekey(self, form: str, keys: Array) -> None:
         """Change the keys of a form: int64 (rows, keys). Rows with equal new keys are added up."""

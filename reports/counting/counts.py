@@ -37,7 +37,7 @@ GROUPS = CountForm(
     {"client_id": OTHER, "software": -1, "software_version": -1, "client_ip": -1, "client_port": 0},
     tally.METRICS, weights=len(OUTCOMES), further={"broker_ip": -1, "broker_port": 0, "api_version": -1},
 )  # fmt: skip
-_TOPICS = CountForm(
+TOPICS = CountForm(
     "topics", kinds_of(tally.TOPIC_KEY), tally.GROUP_VALUES, {"topic": OTHER, "topic_id": -1}, tally.METRICS,
     weights=len(OUTCOMES),
 )  # fmt: skip
@@ -48,7 +48,7 @@ ERRORS = CountForm(
     {"client_id": OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0},
 )  # fmt: skip
 #: In the order of `tally.TallyTables`.
-_FORMS = (GROUPS, _TOPICS, _TIMELINE, ERRORS)
+_FORMS = (GROUPS, TOPICS, _TIMELINE, ERRORS)
 #: Rows of `traffic` with which its intervals become longer, as long as there are enough of them.
 _TRAFFIC_ROWS, _TRAFFIC_INTERVALS = 100_000, 300
 
@@ -75,7 +75,7 @@ class ReportCounts:
         self.fixed_interval = interval is not None
         noted = {"groups": NOTED, "topics": NOTED if by_topic else 0, "timeline": NOTED}
         self._store = CountStore(
-            FormCounts(form, 16 if form in (_TOPICS, traffic.FORM) else 256, noted.get(form.name, 0))
+            FormCounts(form, 16 if form in (TOPICS, traffic.FORM) else 256, noted.get(form.name, 0))
             for form in (*_FORMS, traffic.FORM)
         )
         self._group_of: Array = np.empty(_ROOM, np.int32)
@@ -123,7 +123,7 @@ class ReportCounts:
         return self._store[traffic.FORM.name]
 
     def counts_of(self, form: CountForm) -> FormCounts:
-        """The counts of GROUPS or ERRORS."""
+        """The counts of GROUPS, TOPICS or ERRORS."""
         return self._store[form.name]
 
     @classmethod
@@ -298,7 +298,7 @@ class ReportCounts:
 
         `other` returns the number of that string. `buckets`: of histograms; with more of them there are fewer rows.
         """
-        for form in (GROUPS, _TOPICS, ERRORS, traffic.FORM):
+        for form in (GROUPS, TOPICS, ERRORS, traffic.FORM):
             counts = self._store[form.name]
             most = rows if len(counts.histograms) <= buckets else min(rows, len(counts) // 2)
             most = max(most, 2 * _TRAFFIC_ROWS) if form is traffic.FORM else most

@@ -54,6 +54,11 @@ EVENT_SECTIONS = ("events-to-compare",)
 #: What each run counts of connections: those that are seen twice count once.
 SEEN_TWICE = ("connections-seen-twice",)
 _TWINS = "sections.twin_findings:READING"
+#: The sections of which a lake keeps counts, beside those of its rollup.
+OF_LAKES = (
+    "auth", "tls", "clients", "topics", "timeouts", "transactions", "upgrade", "groups", "replication", "throttle",
+    "zones", "events", "broker-times", "advice",
+)  # fmt: skip
 #: Sections that make findings, with those that read for them: under a selection they learn from more than the selected
 #: exchanges. States of brokers, groups and transactions are from everything that is read; advice on clients is from
 #: what matches.

@@ -9,7 +9,7 @@ a group was before a time window. They have counts of their own for that (`learn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from kafkatap.kernels.arrays import distinct_values, joined
 
 from ..batch import Array, Batch, Names
 from ..counting.connection_counts import without_twins
-from ..counting.count_forms import ADDRESS, TEXT, CountStore, FormCounts, Numbers, numbers_by_kind, numbers_in
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT, CountStore, FormCounts, Numbers, numbers_by_kind, numbers_in
 from ..counting.counts import ReportCounts
+from ..counting.stored_counts import Part
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
 from .notable import NotableExchanges
@@ -32,6 +33,11 @@ _EXCHANGES, _FACTS = 1 << 13, 1 << 18
 _NOTABLE = 1 << 14
 #: Events of a section that are kept: the latest.
 EVENTS = 1_000_000
+#: The columns of EVENT by the kind of what they refer to, and the name of a part with the events of a section.
+_EVENT_KINDS = {
+    name: TEXT if name in EVENT_TEXTS else ADDRESS if name in EVENT_ADDRESSES else NUMBER for name in EVENT.names or ()
+}
+_EVENTS_OF = "events of {}"
 
 
 def _no_other() -> int:
@@ -213,18 +219,50 @@ class SectionCounts:
         self._set_events(section, [part[part["time"] >= before] for part in self._events[section]])
 
     def merge(self, other: SectionCounts, numbers: Numbers | None = None) -> None:
-        """Add other counts and events of the same sections. `numbers`: the number here of each number there; None: the
-        same."""
+        """Add other counts and events of the same sections, and perhaps of more, which stay out; they may have learned
+        nothing. `numbers`: the number here of each number there; None: the same."""
         other.finish()
-        for mine, theirs in zip(self.learned, other.learned, strict=True):
+        for mine, theirs in zip(self.learned, other.learned, strict=bool(other.learned)):
             mine.merge(theirs, numbers)
         self._store.merge(other._store, numbers)
-        for section, parts in other._events.items():
-            for part in parts:
+        for section in self._events:
+            for part in other._events[section]:
                 self.note(section, part if numbers is None else _renumbered(part.copy(), numbers))
-        for section, count in other.dropped.items():
-            self.dropped[section] = self.dropped.get(section, 0) + count
+            if section in other.dropped:
+                self.dropped[section] = self.dropped.get(section, 0) + other.dropped[section]
         self._limit(self.forms)
+
+    def parts(self) -> Iterator[Part]:
+        """All counts and events, to be stored."""
+        self.finish()
+        for counts in self.forms.values():
+            if len(counts):
+                yield Part.of(counts)
+        for section, found in self._events.items():
+            rows = joined(found, EVENT)
+            columns = [rows[name].astype(np.int64) for name in _EVENT_KINDS]
+            yield Part(_EVENTS_OF.format(section), _EVENT_KINDS, np.stack(columns, axis=1))
+
+    @property
+    def part_names(self) -> dict[str, str | None]:
+        """The names of `parts`: None, or the section whose events they are."""
+        return dict.fromkeys(self.forms) | {_EVENTS_OF.format(section): section for section in self._events}
+
+    def add_part(self, part: Part) -> bool:
+        """Add what was stored. False if it does not fit these sections any more."""
+        section = self.part_names.get(part.form)
+        if section is None:
+            counts = self.forms.get(part.form)
+            found = counts is not None and part.add_to(counts)
+            self._limit([part.form] if found else ())
+            return found
+        if set(part.kinds) != set(_EVENT_KINDS):
+            return False
+        rows = np.zeros(len(part.keys), EVENT)
+        for number, name in enumerate(part.kinds):
+            rows[name] = part.keys[:, number]
+        self.note(section, rows)
+        return True
 
     def renumber(self, strings: Array, addresses: Array) -> None:
         """Change the numbers of strings and addresses: int64, the new number of each old one."""

@@ -110,6 +110,8 @@ class _Rows:
 
 
 class _SplitRows:
+    keeper = None
+
     def __init__(self, rows: list[tuple[str, pa.Table]]) -> None:
         self.written: list[Any] = []
         self._rows = rows

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from kafkatap.reports.counting.hour_counts import HOUR
-from kafkatap.reports.section_parts.registry import USUAL, section_names
+from kafkatap.reports.section_parts.registry import section_names
 
 from ...captures.storage import absolute
 from ...complaints import complain, reason_of
@@ -74,10 +74,12 @@ def _checked(options: argparse.Namespace) -> Selection:
                 f"{option} needs captures: a lake has counts by hour, client, broker, API and version; leave it out, "
                 f"or run `kafkatap report` over its captures"
             )
-    lacking = [name for name in options.sections or () if name in section_names() and name not in USUAL]
-    if lacking:
+    from ...spark.lake_sections import lacking_sections
+
+    if lacking := lacking_sections(options.sections or ()):
+        there = [name for name in section_names() if not lacking_sections([name])]
         raise ValueError(
-            f"--sections {','.join(lacking)} needs messages, and a lake has none; it has {', '.join(USUAL)}"
+            f"--sections {','.join(lacking)} needs messages, and a lake has none; it has {', '.join(there)}"
         )
     check_outputs(options)
     return selection_of(options)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.rollup_tables import ROLLUP_TABLES
+from kafkatap.reports.section_parts.stored import STORED_COLUMNS, STORED_TABLE
 from kafkatap.reports.table_columns import Declared, TableColumn
 from kafkatap.reports.tables import TABLES, arrow_schema
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from deltalake.schema import Field
 
 #: The tables of a lake: those of every run, and the counts of their rows by hour.
-LAKE_TABLES = (*TABLES, *ROLLUP_TABLES)
+LAKE_TABLES = (*TABLES, *ROLLUP_TABLES, STORED_TABLE)
 #: The number of the schema. Raise it when a column changes its type or meaning, and note the column in CHANGED. New
 #: columns do not raise it.
 SCHEMA = 2
@@ -80,6 +81,8 @@ def tables_of_run(has_records: bool) -> tuple[str, ...]:
 
 def columns_of(table: str) -> Sequence[Declared]:
     """The declared columns of a table, without those that only Delta tables have."""
+    if table == STORED_TABLE:
+        return STORED_COLUMNS
     return ROLLUP_TABLES[table] if table in ROLLUP_TABLES else TABLES[table]
 
 

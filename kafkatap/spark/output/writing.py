@@ -26,6 +26,7 @@ import numpy as np
 from kafkatap.kernels.arrays import groups_of
 from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
 from kafkatap.reports.rollup_tables import FORMS, rollup_table
+from kafkatap.reports.section_parts.stored import STORED_TABLE, connection_parts, kept_table
 
 from ...parquet.partitions import date_of, days, exchange_begins, exchange_days, in_microseconds, nullable_inside
 from ...splits.executor import HERE, Place
@@ -36,13 +37,17 @@ from .parquet_file import FileStats, ParquetFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkatap.reports.batch import Context
+    from kafkatap.reports.batch import Context, Names
+    from kafkatap.reports.counting.stored_counts import Part
 
     from ...splits.capture_ledgers import CaptureIndex
 
 Array = np.ndarray[Any, Any]
+_FIRST_PACKETS, _NONE = ("request_packet_first", "response_packet_first"), np.iinfo(np.int64).max
 #: Tables of which `rollup` and so on are counts.
 COUNTED = ("exchanges", "connections")
+#: The tables with these counts.
+OF_COUNTS = (*FORMS, STORED_TABLE)
 #: Tables without the partition column `date`: they are small.
 UNPARTITIONED = ("files", "ledger")
 #: A file is closed when it has this many bytes.
@@ -148,6 +153,11 @@ class SplitFiles:
         if not self._counts_only:
             self._add_by_day(table, rows, found)
 
+    @property
+    def keeper(self) -> SplitFiles:
+        """Itself."""
+        return self
+
     def count(self, table: str, rows: Array, context: Context, results: Array | None = None) -> None:
         """Add the rows of exchanges (with their results) or connections that were written last to the rollup.
         `context`: what the numbers in them mean."""
@@ -158,8 +168,31 @@ class SplitFiles:
         hours = np.where(hours // 24 == days_of, hours, days_of * 24)  # rows of other dates
         if results is None:
             self._hours.add_connections(rows, captures, hours, context)
+            for [capture, hour], chosen in groups_of(captures, hours):
+                self.keep((capture, hour), *connection_parts(rows[chosen], context))
         else:
             self._hours.add(rows, results, captures, hours, context)
+
+    def places_of(self, exchanges: Array) -> tuple[Array, Array]:
+        """As of `CountKeeper`."""
+        assert self._captures is not None, "exchanges need an index of captures"
+        packets = [np.where(exchanges[name], exchanges[name], _NONE) for name in _FIRST_PACKETS]
+        hours = exchange_begins(exchanges) // HOUR
+        days_of = self._limited(STORED_TABLE, hours // 24)
+        return self._captures.captures_of(np.minimum(*packets)), np.where(hours // 24 == days_of, hours, days_of * 24)
+
+    def hour_of(self, time: int) -> int:
+        """As of `CountKeeper`."""
+        hour = time // HOUR
+        day = int(self._limited(STORED_TABLE, np.array([hour // 24]))[0])
+        return hour if hour // 24 == day else day * 24
+
+    def keep(self, place: tuple[int, int], parts: Iterable[Part], names: Names) -> None:
+        """As of `CountKeeper`."""
+        capture, hour = place
+        rows = kept_table(hour, parts, names)
+        if rows.num_rows:
+            self._add(STORED_TABLE, date_of(hour // 24), with_capture(rows, np.full(rows.num_rows, capture)))
 
     def _write_rollup(self) -> None:
         """Write what was counted."""
@@ -267,10 +300,7 @@ def closed(file: ParquetFile, table: str, date: str | None) -> Written:
 
 def _first_packets(exchanges: pa.Table) -> Array:
     """The number of the first packet of each exchange."""
-    none = np.iinfo(np.int64).max
-    request, response = (
-        exchanges[name].fill_null(none).to_numpy() for name in ("request_packet_first", "response_packet_first")
-    )
+    request, response = (exchanges[name].fill_null(_NONE).to_numpy() for name in _FIRST_PACKETS)
     found: Array = np.minimum(request, response)
     return found
 
