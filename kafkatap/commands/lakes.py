@@ -3,8 +3,9 @@ need."""
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 #: What `kafkatap spark` leaves in each lake (`spark.lake_options.NAME`).
 _MARK = "lake.json"
@@ -24,7 +25,7 @@ def chosen_lake(named: Sequence[str]) -> str | None:
 
 
 def refuse_lake(named: Sequence[str], command: str) -> None:
-    """ValueError if one is a local lake, of which only `report` makes something."""
+    """ValueError if one is a local lake, of which only `report` and `compare` make something."""
     for path in named:
         if _is_local_lake(path):
             raise ValueError(
@@ -36,6 +37,19 @@ def refuse_lake(named: Sequence[str], command: str) -> None:
                 f"{path}: this is one table of `kafkatap spark`, and no capture; name the folder of all tables: "
                 f"`kafkatap report {os.path.dirname(os.path.abspath(path))}`"
             )
+
+
+def other_options(
+    options: argparse.Namespace, add_arguments: Callable[[argparse.ArgumentParser], None], answered: Collection[str]
+) -> Iterator[str]:
+    """The options of a command that were given, though they do not apply to a lake. `answered`: those that do, by their
+    names in `options`."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for action in parser._actions:
+        given = getattr(options, action.dest, action.default)
+        if action.option_strings and action.dest not in answered and given != action.default:
+            yield action.option_strings[-1]
 
 
 def _is_local_lake(path: str) -> bool:

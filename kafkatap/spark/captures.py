@@ -115,7 +115,9 @@ class Captures(TwoPasses):
     def counted(self, writer: TableWriter | None = None, by: str = "api") -> CountedSplits:
         """The counts of all splits for a report. `writer`: write the rows of all tables with it. If connections are
         seen twice, all is decoded again, to count it once."""
-        options = replace(self.resolved, by_topic=by == "topic", by_connection=by == "connection", for_lake=writer is not None)
+        options = replace(
+            self.resolved, by_topic=by == "topic", by_connection=by == "connection", for_lake=writer is not None
+        )
         before = None if self.checkpoint is None else self.checkpoint.sums.counts
         sink = None if writer is None else writer.with_captures(self.capture_index)
         proved = self.prove(options, counting=True, sink=sink)

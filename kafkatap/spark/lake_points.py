@@ -38,9 +38,9 @@ _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
 _BEGIN = ("request_first", "response_first")
 #: Columns that say how good a row is, the outcomes of those that lack no response, and the status of a part of one.
 _QUALITY, WHOLE_OUTCOMES, IN_PART = ("outcome", "response_status"), ("answered", "no_reply_expected"), "incomplete"
-_EXCHANGES = tuple(column.name for column in EXCHANGE_COLUMNS if column.dtype)
-_RESULTS = tuple(column.name for column in RESULT_COLUMNS)
-_CONNECTIONS = tuple(column.name for column in COLUMNS if column.in_table)
+EXCHANGES_READ = tuple(column.name for column in EXCHANGE_COLUMNS if column.dtype)
+RESULTS_READ = tuple(column.name for column in RESULT_COLUMNS)
+CONNECTIONS_READ = tuple(column.name for column in COLUMNS if column.in_table)
 
 
 class Shared(NamedTuple):
@@ -86,7 +86,7 @@ class Places:
         return isin("client_ip", [self.names.addresses[n] for n in np.unique(self.rows[:, _CLIENT]).tolist()])
 
 
-class _Again:
+class Again:
     """Rows that are there again, by key and capture: int64 (n,) each."""
 
     def __init__(self, keys: Array, captures: Array) -> None:
@@ -104,23 +104,36 @@ class _Again:
 def shared_rows(out: str, query: LakeQuery, files: Sequence[FileInfo], names: NameTable) -> Shared | None:
     """What several captures have among the exchanges of a query, None if nothing. `names`: gets their names."""
     sources, requests = _sources(out, query, _of_one_time(files), names)
-    chosen = _at_one_time(sources, files)
-    if not chosen.any():
-        return None
     ranks = _ranks(sources, requests)
-    candidates, ranks_there = Places(sources[chosen], names), ranks[chosen]
     counts, left_out, twice = HourCounts(most_rows=None, names=names), Counter[str](), []
-    for day in np.unique(sources[chosen, _HOUR] // 24).tolist():
-        again, places = _exchanges_again(out, day, candidates, ranks_there)
-        if len(again):
-            twice.append(places)
-            for outcome, count in _count_exchanges(out, day, query, Places(places, names), again, counts):
-                left_out[outcome] += count
+    for day, again, places in _again_by_day(out, sources, ranks, files, names):
+        twice.append(places)
+        for outcome, count in _count_exchanges(out, day, query, Places(places, names), again, counts):
+            left_out[outcome] += count
     if not twice:
         return None
     shared = Places(np.concatenate(twice), names)
     _count_connections(out, query, shared, _rank_of(sources, ranks), counts)
     return Shared(shared, counts, left_out)
+
+
+def exchanges_again(
+    out: str, query: LakeQuery, files: Sequence[FileInfo], names: NameTable
+) -> Iterator[tuple[int, Again, Array]]:
+    """By day since the epoch: the exchanges of a query of which another capture has a better row, and their places."""
+    sources, requests = _sources(out, query, _of_one_time(files), names)
+    yield from _again_by_day(out, sources, _ranks(sources, requests), files, names)
+
+
+def _again_by_day(
+    out: str, sources: Array, ranks: Array, files: Sequence[FileInfo], names: NameTable
+) -> Iterator[tuple[int, Again, Array]]:
+    chosen = _at_one_time(sources, files)
+    candidates, ranks_there = Places(sources[chosen], names), ranks[chosen]
+    for day in np.unique(sources[chosen, _HOUR] // 24).tolist():
+        again, places = _exchanges_again(out, day, candidates, ranks_there)
+        if len(again):
+            yield day, again, places
 
 
 def _rows_by_key(keys: Array) -> CountTable:
@@ -195,7 +208,7 @@ def _rank_of(sources: Array, ranks: Array) -> dict[tuple[int, int], int]:
     return dict(zip(ends, ranks.tolist(), strict=True))
 
 
-def _begins(rows: pa.Table) -> Array:
+def begins_of(rows: pa.Table) -> Array:
     """The hour of each exchange, since the epoch: int64 (n,)."""
     first, other = (int64_of(rows[name], -1) for name in _BEGIN)
     found: Array = np.where(first >= 0, first, other) // HOUR
@@ -213,13 +226,13 @@ def _lacks(rows: pa.Table) -> Array:
     return found
 
 
-def _exchanges_again(out: str, day: int, candidates: Places, ranks: Array) -> tuple[_Again, Array]:
+def _exchanges_again(out: str, day: int, candidates: Places, ranks: Array) -> tuple[Again, Array]:
     """The exchanges of a day of which another capture has a better row, and the places of all such exchanges with the
     same hour and ends, (n, 5)."""
     parts = [np.zeros((0, 4), np.int64)]
-    wanted = _of_day(day) & candidates.captures() & candidates.clients()
+    wanted = of_day(day) & candidates.captures() & candidates.clients()
     for rows in read_rows(out, "exchanges", ("exchange", *_BEGIN, *_PLACE[1:], *_QUALITY), wanted):
-        places = candidates.of(rows, _begins(rows))
+        places = candidates.of(rows, begins_of(rows))
         chosen = np.flatnonzero(places >= 0)
         keys = _numbers_of(rows, ("exchange", "capture"))[chosen]
         parts.append(np.column_stack((keys, places[chosen], _lacks(rows)[chosen])))
@@ -230,30 +243,30 @@ def _exchanges_again(out: str, day: int, candidates: Places, ranks: Array) -> tu
     again = captures != captures[first]
     ends = candidates.rows[:, :_CAPTURE]
     touched = _rows_by_key(np.concatenate((ends[places[again]], ends[places[first[again]]])))
-    return _Again(keys[again], captures[again]), candidates.rows[touched.find(ends) >= 0]
+    return Again(keys[again], captures[again]), candidates.rows[touched.find(ends) >= 0]
 
 
 def _count_exchanges(
-    out: str, day: int, query: LakeQuery, places: Places, again: _Again, counts: HourCounts
+    out: str, day: int, query: LakeQuery, places: Places, again: Again, counts: HourCounts
 ) -> Iterator[tuple[str, int]]:
     """Count the exchanges of these places once. Yield outcomes of those that are there again, and their number."""
-    names, wanted = NameTable(), _of_day(day) & places.captures()
-    parts = read_rows(out, "results", (*_RESULTS, "capture"), wanted & _has_error())
-    results = joined([_results(rows.filter(~again.has(rows, "exchange")), names) for rows in parts], RESULT)
+    names, wanted = NameTable(), of_day(day) & places.captures()
+    parts = read_rows(out, "results", (*RESULTS_READ, "capture"), wanted & _has_error())
+    results = joined([results_of(rows.filter(~again.has(rows, "exchange")), names) for rows in parts], RESULT)
     wanted &= places.clients() & query.of_apis()
-    for rows in read_rows(out, "exchanges", (*_EXCHANGES, "capture"), wanted):
-        rows = query.of_ends(rows.filter(places.of(rows, _begins(rows)) >= 0))
+    for rows in read_rows(out, "exchanges", (*EXCHANGES_READ, "capture"), wanted):
+        rows = query.of_ends(rows.filter(places.of(rows, begins_of(rows)) >= 0))
         is_again = again.has(rows, "exchange")
         yield from Counter(rows.filter(is_again)["outcome"].to_pylist()).items()
         rows = rows.filter(~is_again)
         exchanges = rows_of_table(EXCHANGE_COLUMNS, EXCHANGE, rows, names)
         keys, exchanges["exchange"] = exchanges["key"], np.arange(len(exchanges))
         hours = exchange_begins(exchanges) // HOUR
-        mine = _of_exchanges(results, keys)
+        mine = of_exchanges(results, keys)
         counts.add(exchanges, mine, int64_of(rows["capture"], 0), hours, Context(names.strings, names.addresses))
 
 
-def _of_day(day: int) -> Any:
+def of_day(day: int) -> Any:
     return isin("date", [np.datetime64(day, "D").item()])
 
 
@@ -263,7 +276,7 @@ def _has_error() -> Any:
     return pc.field("error_code") != 0
 
 
-def _results(rows: pa.Table, names: NameTable) -> Array:
+def results_of(rows: pa.Table, names: NameTable) -> Array:
     """Results (RESULT) with the name of their topic, or else its id, as the rollup has them."""
     import pyarrow.compute as pc
 
@@ -274,7 +287,7 @@ def _results(rows: pa.Table, names: NameTable) -> Array:
     return results
 
 
-def _of_exchanges(results: Array, keys: Array) -> Array:
+def of_exchanges(results: Array, keys: Array) -> Array:
     """Those results whose exchange has one of these keys, with its place there as the number of the exchange."""
     order = np.argsort(keys)
     at = np.searchsorted(keys[order], results["exchange"]).clip(max=max(len(keys) - 1, 0))
@@ -294,7 +307,7 @@ def _count_connections(
     for rows in read_rows(out, "connections", columns, wanted):
         parts.append(_numbers_of(rows.filter(places.has_client(rows)), columns, places.names))
     again = _connections_again(np.concatenate(parts), ranks)
-    for rows in read_rows(out, "connections", (*_CONNECTIONS, "capture"), wanted):
+    for rows in read_rows(out, "connections", (*CONNECTIONS_READ, "capture"), wanted):
         rows = rows.filter(places.has_client(rows) & ~again.has(rows, "connection"))
         hours = int64_of(rows["connection_first"], 0) // HOUR
         rows = query.of_ends(rows.filter(query.has_hours(hours)))
@@ -304,7 +317,7 @@ def _count_connections(
         counts.add_connections(found, captures, found["first"] // HOUR, Context(names.strings, names.addresses))
 
 
-def _connections_again(found: Array, ranks: Mapping[tuple[int, int], int]) -> _Again:
+def _connections_again(found: Array, ranks: Mapping[tuple[int, int], int]) -> Again:
     """The connections that a nearer capture has, too: of the same ends, and of the same time. `found`: key, capture,
     ends, first and last time: int64 (n, 8)."""
     lost = max(ranks.values(), default=0) + 1
@@ -320,4 +333,4 @@ def _connections_again(found: Array, ranks: Mapping[tuple[int, int], int]) -> _A
                 again.append(row[None, :2])
             else:
                 kept.append(row)
-    return _Again(*np.concatenate(again).T)
+    return Again(*np.concatenate(again).T)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from kafkatap.reports.literals import Moment
+
     from ..engine.selection import Selection
 
 Array = np.ndarray[Any, Any]
@@ -105,18 +107,21 @@ class LakeQuery(NamedTuple):
 
 def hours_of(selection: Selection) -> tuple[int | None, int | None]:
     """The window of a selection, as hours since the epoch. ValueError if it is not of whole hours."""
-    found = []
-    for moment in selection.window or (None, None):
-        if moment is not None and not moment.is_absolute:
-            raise ValueError(f"{moment.text} has no date, and a lake has many days: give both, as 2026-11-21T08:00Z")
-        at = None if moment is None else moment.at(0)
-        if at is not None and at % HOUR:
-            raise ValueError(
-                f"{iso(at)[:16]} UTC is no whole hour, and the counts of a lake are by hour; for less than an hour, "
-                f"run `kafkatap report` over its captures"
-            )
-        found.append(None if at is None else at // HOUR)
-    return found[0], found[1]
+    begin, end = (None if each is None else hour_of(each) for each in selection.window or (None, None))
+    return begin, end
+
+
+def hour_of(moment: Moment) -> int:
+    """A moment as hours since the epoch. ValueError if it is no whole hour."""
+    if not moment.is_absolute:
+        raise ValueError(f"{moment.text} has no date, and a lake has many days: give both, as 2026-11-21T08:00Z")
+    at = moment.at(0)
+    if at % HOUR:
+        raise ValueError(
+            f"{iso(at)[:16]} UTC is no whole hour, and the counts of a lake are by hour; for less than an hour, use "
+            f"its captures"
+        )
+    return at // HOUR
 
 
 def isin(column: str, values: Sequence[Any]) -> pc.Expression:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from kafkatap.dissector.dtypes import ANSWERED, ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.dissector.programs.loading import load_programs
@@ -55,9 +57,10 @@ def lake_report(
     sections: Sequence[str] | None = None,
     curves: bool = False,
     options: tuple[tuple[str, str], ...] = (),
+    section_options: Mapping[str, Any] | None = None,
 ) -> Report:
-    """The report of the counts of a lake, as of `build_report`. FileNotFoundError if it has none; OSError if they
-    cannot be read; ValueError if a report needs what they lack."""
+    """The report of the counts of a lake, as of `build_report`. `options`: as of `Context`. FileNotFoundError if it has
+    none; OSError if they cannot be read; ValueError if a report needs what they lack."""
     _check(query, by, sections)
     missing = [table for table in FORMS if not is_delta(out, table)]
     if missing:
@@ -78,7 +81,7 @@ def lake_report(
         total.merge(stored.report)
     files = [info for info in files if info.capture in chosen or not query.selection]
     left_out = Counter() if shared is None else shared.left_out
-    context = _context(out, files, query, left_out)._replace(
+    context = context_of_lake(out, files, query, left_out)._replace(
         strings=names.strings, addresses=names.addresses, topic_names=names.topic_names, counted=connections,
         known_versions=load_programs("summary").known_versions, options=options,
     )  # fmt: skip
@@ -89,6 +92,7 @@ def lake_report(
         selected=query.selection.shown(context.first),
         sections=sections,
         curves=curves,
+        options=section_options,
         over_facts=None if stored is None else stored.sections,
         unchecked=_UNCHECKED if stored is None else None,
     )
@@ -105,8 +109,8 @@ def _check(query: LakeQuery, by: str, sections: Sequence[str] | None) -> None:
     wanted = [*(["--by topic"] if by == "topic" else []), *(f"--sections {name}" for name in over_messages(sections))]
     if wanted and query.chooses_ends:
         raise ValueError(
-            f"{wanted[0]} of a lake is of all clients, brokers and APIs: leave out --client, --broker and --api, or run "
-            f"`kafkatap report` over its captures"
+            f"{wanted[0]} of a lake is of all clients, brokers and APIs: leave out --client, --broker and --api, or "
+            f"run `kafkatap report` over its captures"
         )
 
 
@@ -115,8 +119,8 @@ def _notes_on_sections(stored: LakeSections, captures: Collection[int], twice: i
     these are there again."""
     if lacking := len(set(captures) - stored.captures):
         yield (
-            f"{counted(lacking, 'capture')} of {len(captures):,} {'was' if lacking == 1 else 'were'} read by an earlier "
-            f"version of kafkatap, which kept no counts of messages; run {'it' if lacking == 1 else 'them'} again"
+            f"sections over messages are without {counted(lacking, 'capture')}, which an earlier version of kafkatap "
+            f"read; run {'it' if lacking == 1 else 'them'} again"
         )
     if stored.unread:
         yield (
@@ -124,7 +128,7 @@ def _notes_on_sections(stored: LakeSections, captures: Collection[int], twice: i
             f"({', '.join(sorted(stored.unread))})"
         )
     if twice:
-        yield f"sections over messages count {counted(twice, 'exchange')} that {'is' if twice == 1 else 'are'} in captures of several runs twice"
+        yield f"sections over messages count {counted(twice, 'exchange')} of captures of several runs twice"
 
 
 def _counts(out: str, query: LakeQuery, shared: Shared | None, names: NameTable) -> Iterator[HourCounts]:
@@ -141,7 +145,9 @@ def _counts(out: str, query: LakeQuery, shared: Shared | None, names: NameTable)
         yield shared.counts
 
 
-def _context(out: str, files: list[FileInfo], query: LakeQuery, left_out: Counter[str]) -> Context:
+def context_of_lake(
+    out: str, files: Sequence[FileInfo], query: LakeQuery, left_out: Mapping[str, int] = MappingProxyType({})
+) -> Context:
     """Ledger, files and times of captures, within the hours of the query. `left_out`: as of `Shared`."""
     captures = {info.capture for info in files}
     rows = read_table(out, "ledger").to_pylist()

@@ -16,6 +16,8 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.reports.counting.hour_counts import HOUR
+from kafkatap.reports.finding_words import counted
+from kafkatap.reports.section_parts.stored import EXCHANGES_KEPT, STORED_TABLE
 from kafkatap.reports.units import iso
 
 from .balance import OF_CONNECTIONS, OF_EXCHANGES, Balance, Edges
@@ -77,7 +79,7 @@ def verify(out: str) -> Iterator[LakeFinding]:
         if not is_delta(out, table):
             if reason:
                 continue
-            is_there = False
+            is_there &= table == STORED_TABLE
             yield LakeFinding("missing", f"there is no table {table}; run all captures again", 1)
         elif gone := _gone(out, table):
             is_there = False
@@ -117,12 +119,14 @@ def _balance(out: str, rows: pa.Table, files: Sequence[FileInfo]) -> Balance:
     return Balance({info.capture: info for info in files}, Edges.between(rows), read_table(out, "ledger"), is_whole)
 
 
+_MESSAGES = "exchanges whose messages are counted"
 #: What the rollup counts: the rows, and the sums of the rollup; each a table with columns to sum up, or its rows.
 _OF_ROLLUP: Mapping[str, tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str, ...]]]] = {
     "exchanges": (("exchanges", ()), ("rollup", OUTCOMES)),
     "error codes": (("rollup", ("error_codes",)), ("rollup_errors", ("count",))),
     "results with an error code": (("results", ("error_code",)), ("rollup_errors", ("count",))),
     "connections": (("connections", ()), ("rollup_connections", ("connections",))),
+    _MESSAGES: (("exchanges", ()), (STORED_TABLE, ("rows",))),
 }
 #: The columns that are read of each table: first its key, or that of its exchange, or none.
 _READ = {
@@ -133,6 +137,7 @@ _READ = {
     "rollup": ("capture", "error_codes", *OUTCOMES),
     "rollup_errors": ("capture", "count"),
     "rollup_connections": ("capture", "connections"),
+    STORED_TABLE: ("capture", "rows"),
 }
 
 
@@ -159,7 +164,8 @@ def _by_date(out: str, names: Iterable[str]) -> Iterator[dict[str, pa.Table]]:
         for name, dataset in datasets.items():
             with naming_table(out, name):
                 columns = [column for column in _READ[name] if column in dataset.schema.names]
-                found[name] = dataset.to_table(columns=columns, filter=is_then)
+                wanted = is_then & (pc.field("form") == EXCHANGES_KEPT) if name == STORED_TABLE else is_then
+                found[name] = dataset.to_table(columns=columns, filter=wanted)
         yield found
 
 
@@ -205,6 +211,7 @@ class _Rows:
         self._pairs: Counter[tuple[int, int]] = Counter()
         self._lost = 0  # exchanges of results
         self._stale = 0  # exchanges that lack their records, or of which only records are there
+        self._with_messages: set[int] = set()  # captures with counts of messages
         #: What the rollup lacks, by what it counts, and by capture. Below 0: it has too many.
         self._not_in_rollup: dict[str, Counter[int]] = {
             what: Counter() for what, sums in _OF_ROLLUP.items() if {table for table, _ in sums}.issubset(tables)
@@ -235,6 +242,8 @@ class _Rows:
             of_rows, of_rollup = (_sums(tables[table], *columns) for table, columns in _OF_ROLLUP[what])
             lacking.update(of_rows)
             lacking.subtract(of_rollup)
+            if what == _MESSAGES:
+                self._with_messages |= of_rollup.keys()
 
     def _compare_records(self, results: pa.Table, records: pa.Table, exchanges: Array) -> None:
         """Count the exchanges whose records are not there, though their run wrote some of the capture, and those of
@@ -270,6 +279,10 @@ class _Rows:
             text = f"records: those of {self._stale:,} exchanges are missing, or without the exchange; run it again"
             yield LakeFinding("unfinished", text, self._stale)
         for what, counts in self._not_in_rollup.items():
+            if what == _MESSAGES and (old := self._without_messages(counts)):
+                text = f"{counted(len(old), 'capture')} without counts of messages, such as {self._name(old[0])}: an "
+                yield LakeFinding("rollup", f"{text}earlier version read them; run them again", len(old))
+                counts = Counter({capture: count for capture, count in counts.items() if capture not in old})
             for capture, count in counts.items():
                 if count and capture in self._known:  # those of others are unfinished
                     verb = "lacks" if count > 0 else "counts twice"
@@ -281,6 +294,10 @@ class _Rows:
         for (one, two), count in self._pairs.items():
             text = f"{count:,} exchanges are in both {self._name(one)} and {self._name(two)}; count each key once"
             yield LakeFinding("overlap", text, count)
+
+    def _without_messages(self, counts: Mapping[int, int]) -> list[int]:
+        """The captures without any counts of messages. `counts`: what these lack."""
+        return [n for n, lacking in counts.items() if lacking and n in self._known and n not in self._with_messages]
 
     def _name(self, capture: int) -> str:
         info = self._known.get(capture)

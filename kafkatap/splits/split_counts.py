@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.dissector.strings import OTHER
 from kafkatap.kernels.arrays import groups_of, joined, taken
 from kafkatap.kernels.column_spec import ColumnSpec
@@ -108,8 +109,8 @@ class CountKeeper(Protocol):
     def hour_of(self, time: int) -> int:
         """The hour of a time, ns since the epoch."""
 
-    def keep(self, place: tuple[int, int], parts: Iterable[Part], names: Names) -> None:
-        """Keep counts of a capture and an hour, beside those that were kept before."""
+    def keep(self, place: tuple[int, int], parts: Iterable[Part], names: Names, exchanges: int = 0) -> None:
+        """Keep counts of a capture and an hour, beside those that were kept before. `exchanges`: that they count."""
 
 
 class _Counts(NamedTuple):
@@ -187,7 +188,8 @@ class CountsOfSplit:
         """Keep the counts by place so far, and add them up."""
         assert self._keeper is not None
         for place, counts in self._places.items():
-            self._keeper.keep(place, _parts(counts, self._engine), self._engine)
+            exchanges = sum(map(counts.report.total, OUTCOMES))
+            self._keeper.keep(place, _parts(counts, self._engine), self._engine, exchanges)
             self._total.merge(counts)
             self._engine.limit(self._total.report)
         self._places.clear()

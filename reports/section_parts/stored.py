@@ -1,9 +1,9 @@
 """Counts of sections that a lake keeps by capture and hour: what is kept, and the sum of what was.
 
-    found = StoredSections(wanted, names)
-    for part in parts_of(rows, names):
-        found.add(part)
-    found.sections, found.topics        # what a report is made of
+found = StoredSections(wanted, names)
+for part in parts_of(rows, names):
+    found.add(part)
+found.sections, found.topics        # what a report is made of
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from .section_counts import SectionCounts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The names of parts that are of no section: the rows of a report by topic, and names of topics by id.
-_TOPICS, _NAMES = "by topic", "topic names"
+#: The names of parts that are of no section: the rows of a report by topic, names of topics by id, and a row without
+#: columns for each exchange.
+_TOPICS, _NAMES, EXCHANGES_KEPT = "by topic", "topic names", "exchanges"
 #: The most rows of a form: as many as one run has.
 ROWS = 250_000
 
@@ -41,12 +42,14 @@ STORED_COLUMNS = (
 )  # fmt: skip
 
 
-def kept_table(hour: int, parts: Iterable[Part], names: Names) -> pa.Table:
-    """Rows of STORED_COLUMNS. `hour`: since the epoch."""
+def kept_table(hour: int, parts: Iterable[Part], names: Names, exchanges: int) -> pa.Table:
+    """Rows of STORED_COLUMNS. `hour`: since the epoch. `exchanges`: that were counted; the rows of EXCHANGES_KEPT add
+    up to all that a lake has."""
     from ..arrow_arrays import arrow_numbers
     from ..tables import arrow_type
 
-    rows = stored_table(parts, names)
+    number = np.zeros((exchanges, 0), np.int64)
+    rows = stored_table((Part(EXCHANGES_KEPT, {}, number), *parts), names)
     return rows.add_column(0, "hour", arrow_numbers(np.full(rows.num_rows, hour * HOUR), arrow_type(TIME)))
 
 

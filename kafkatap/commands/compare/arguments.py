@@ -32,6 +32,7 @@ examples:
   kafkatap compare --split 15:10:39 capture.pcap             # one capture, before and after that time
   kafkatap compare --client 'billing-*' --min-change 50% before.pcap after.pcap
   kafkatap compare --html compared.html before.pcap after.pcap
+  kafkatap compare tables --before 2026-11-21 --after 2026-11-22      # days of a lake (kafkatap spark)
   kafkatap compare --exit-code before.pcap after.pcap || echo 'do not deploy'
 
 exit codes:
@@ -42,7 +43,19 @@ exit codes:
   130  interrupted (there is no comparison)
 """
 #: What -h shows.
-OFTEN = ("--split", "--filter", "--client", "--min-change", "--one-sided", "--exit-code", "-n", "--html", "--json")
+OFTEN = (
+    "--split",
+    "--before",
+    "--after",
+    "--filter",
+    "--client",
+    "--min-change",
+    "--one-sided",
+    "--exit-code",
+    "-n",
+    "--html",
+    "--json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("selection")
     what.add_argument("--split", type=parse_when, metavar="TIME",
                       help="compare one capture before and after TIME, as of --from")  # fmt: skip
+    spans = "of a folder of `kafkatap spark`: a day, or two whole hours, such as"
+    what.add_argument("--before", metavar="SPAN", help=f"the span before {spans} 2026-11-21")
+    what.add_argument("--after", metavar="SPAN", help=f"the span after {spans} 2026-11-22T08:00Z/2026-11-22T12:00Z")
     add_selection(what)
     add_reading(what)
     found = parser.add_argument_group("findings")

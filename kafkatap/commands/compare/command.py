@@ -31,6 +31,7 @@ from ..console import (
 )
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
+from ..lakes import chosen_lake
 from ..values import chosen_key_log, other_inputs, read_options
 
 if TYPE_CHECKING:
@@ -44,7 +45,13 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     store.verbose = options.verbose > 0
+    lake = chosen_lake(options.captures)
+    if lake is not None:
+        from .lake import run_on_lake
+
+        return run_on_lake(options, lake)
     try:
+        check_no_spans(options)
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
         split = _split(options)
@@ -160,23 +167,41 @@ def _finish(
                 has_kafka = False
             elif nothing_matches(f"request on the side {name}", selection.text, options.html is not None) != DONE:
                 return WRONG
-    from kafkatap.reports.comparison.comparison import compare_sides
-    from kafkatap.reports.comparison.judging import Demands
-
     from ...comparison.compared import split_texts
 
     texts = [selection.text, selection.text] if options.split is None else split_texts(selection.text, options.split)
-    compared = compare_sides(sides[0], sides[1], Demands(ratio=options.min_change / 100), (texts[0], texts[1]))
+    is_whole = has_kafka and not damaged
+    return finish(options, sides, (texts[0], texts[1]), (captures[0], captures[-1]), has_damage=not is_whole)
+
+
+def finish(
+    options: argparse.Namespace, sides: list[Side], texts: tuple[str | None, str | None],
+    captures: tuple[list[str], list[str]], has_damage: bool,
+) -> int:  # fmt: skip
+    """Compare two sides, and print; return the exit code. `texts`: the options that select the exchanges of each."""
+    from kafkatap.reports.comparison.comparison import compare_sides
+    from kafkatap.reports.comparison.judging import Demands
+
+    compared = compare_sides(sides[0], sides[1], Demands(ratio=options.min_change / 100), texts)
     try:
-        _print(options, compared, (captures[0], captures[-1]))
+        _print(options, compared, captures)
         if options.html is not None:
-            _write_page(options, compared, (captures[0], captures[-1]))
+            _write_page(options, compared, captures)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
     if options.exit_code and compared.worse:
         return BREAKS
-    return DONE if has_kafka and not damaged else DAMAGED
+    return DAMAGED if has_damage else DONE
+
+
+def check_no_spans(options: argparse.Namespace) -> None:
+    """ValueError if spans of a lake are given for captures."""
+    if options.before is not None or options.after is not None:
+        raise ValueError(
+            "--before and --after are spans of one folder of `kafkatap spark`; captures are compared as "
+            "`kafkatap compare BEFORE AFTER`, or with --split or --from and --to"
+        )
 
 
 def _write_page(options: argparse.Namespace, compared: Compared, captures: tuple[list[str], list[str]]) -> None:

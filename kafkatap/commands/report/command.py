@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
     if lake is not None:
         from .lake import run_on_lake
 
-        return run_on_lake(options, lake)
+        return run_on_lake(options, lake, judge)
     try:
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kafkatap.reports.counting.hour_counts import HOUR
 from kafkatap.reports.section_parts.registry import section_names
@@ -16,18 +17,23 @@ from ...engine.selection import Selection, selection_of
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, WRONG
 from ..kept_options import kept_options
+from ..lakes import other_options
+from ..values import check_section_options, section_options
 from .arguments import add_arguments
 from .outputs import check_outputs, has_curves
+
+if TYPE_CHECKING:
+    from kafkatap.reports.model import Report
 
 #: The options that a report of a lake answers, by their names in `options`.
 _ANSWERED = {
     "captures", "command", "by", "sections", "start", "end", "client", "broker", "api", "top", "sort", "width", "utc",
-    "color", "progress", "verbose", "json", "html", "csv", "plots",
+    "color", "progress", "verbose", "json", "html", "csv", "plots", "release", "quota", "zones",
 }  # fmt: skip
 
 
-def run_on_lake(options: argparse.Namespace, lake: str) -> int:
-    """Run the command; return its exit code."""
+def run_on_lake(options: argparse.Namespace, lake: str, judge: Callable[[Report], int | None]) -> int:
+    """Run the command; return its exit code. `judge`: as of `command.run`."""
     from ...spark.cluster.java import SetupError
     from ...spark.output.delta import require_deltalake
 
@@ -39,10 +45,10 @@ def run_on_lake(options: argparse.Namespace, lake: str) -> int:
         from ...spark.lake_report import lake_report
 
         begin, end = hours_of(selection)
-        query = LakeQuery(selection, begin, end, _clients(options), _apis(options))
+        query = LakeQuery(selection, begin, end, clients_of(options), apis_of(options))
         report = lake_report(
             absolute(lake), query, by=options.by, sections=options.sections, curves=has_curves(options),
-            options=kept_options(options),
+            options=kept_options(options), section_options=section_options(options),
         )  # fmt: skip
     except SetupError as error:
         complain(str(error))
@@ -61,15 +67,15 @@ def run_on_lake(options: argparse.Namespace, lake: str) -> int:
     except OSError as error:
         complain(reason_of(error))
         return WRONG
-    return DONE if found or selection else DAMAGED
+    return judge(report) or (DONE if found or selection else DAMAGED)
 
 
 def _checked(options: argparse.Namespace) -> Selection:
     """The selection. ValueError if an option is wrong, or asks for what a lake has no counts of."""
     if len(options.captures) > 1:
         raise ValueError("a lake is reported alone: name no captures beside it")
-    for name, option in _other_options(options):
-        if name != "interval" or options.interval != HOUR:
+    for option in other_options(options, add_arguments, _ANSWERED):
+        if option != "--interval" or options.interval != HOUR:
             raise ValueError(
                 f"{option} needs captures: a lake has counts by hour, client, broker, API and version; leave it out, "
                 f"or run `kafkatap report` over its captures"
@@ -81,27 +87,20 @@ def _checked(options: argparse.Namespace) -> Selection:
         raise ValueError(
             f"--sections {','.join(lacking)} needs messages, and a lake has none; it has {', '.join(there)}"
         )
+    check_section_options(options)
     check_outputs(options)
     return selection_of(options)
 
 
-def _other_options(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The options that were given and that a lake does not answer: their names in `options` and in a command."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    for action in parser._actions:
-        given = getattr(options, action.dest, action.default)
-        if action.option_strings and action.dest not in _ANSWERED and given != action.default:
-            yield action.dest, action.option_strings[-1]
-
-
-def _clients(options: argparse.Namespace) -> re.Pattern[str] | None:
+def clients_of(options: argparse.Namespace) -> re.Pattern[str] | None:
+    """What matches the clients of --client."""
     from kafkatap.reports.expressions.values import glob_pattern
 
     return glob_pattern("--client", options.client) if options.client else None
 
 
-def _apis(options: argparse.Namespace) -> frozenset[int] | None:
+def apis_of(options: argparse.Namespace) -> frozenset[int] | None:
+    """The keys of --api."""
     from ...engine.selection import api_keys
 
     names = [name for names in options.api or () for name in names]

@@ -187,10 +187,10 @@ class SplitFiles:
         day = int(self._limited(STORED_TABLE, np.array([hour // 24]))[0])
         return hour if hour // 24 == day else day * 24
 
-    def keep(self, place: tuple[int, int], parts: Iterable[Part], names: Names) -> None:
+    def keep(self, place: tuple[int, int], parts: Iterable[Part], names: Names, exchanges: int = 0) -> None:
         """As of `CountKeeper`."""
         capture, hour = place
-        rows = kept_table(hour, parts, names)
+        rows = kept_table(hour, parts, names, exchanges)
         if rows.num_rows:
             self._add(STORED_TABLE, date_of(hour // 24), with_capture(rows, np.full(rows.num_rows, capture)))
 
