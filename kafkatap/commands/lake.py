@@ -13,6 +13,8 @@ verify    say what is wrong with the tables: rows of a run that was killed, rows
           overlap, tables that do not balance, connections that are cut between runs, hours without a capture,
           damaged captures
 forget    remove all rows of some captures
+sections  write the sections groups, events, advice, topics and clients of the report of each day as Delta tables below
+          DIR/sections, with the columns date and cluster; from then on, each job keeps them up to date
 compact   join small files, and delete files that no table has used for a week
 """
 EXAMPLES = """\
@@ -20,6 +22,7 @@ examples:
   kafkatap lake verify tables
   kafkatap lake verify tables --json | jq -r 'select(.kind == "gap").text'
   kafkatap lake forget tables broker-7.pcap.zst 'captures/2026-10-*/*'
+  kafkatap lake sections tables
   kafkatap lake compact s3://tables/kafka
 
 exit codes:
@@ -32,7 +35,7 @@ exit codes:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
-    parser.add_argument("action", choices=("verify", "forget", "compact"), help="what to do")
+    parser.add_argument("action", choices=("verify", "forget", "sections", "compact"), help="what to do")
     parser.add_argument(
         "lake", metavar="DIR", help="the folder of the tables; local or s3://, gs://, abfss://, hdfs://"
     )
@@ -59,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
         if (options.action == "forget") != bool(options.captures):
             raise ValueError("forget needs the names of captures" if not options.captures else
                              f"{options.action} takes no captures; it looks at the whole lake")  # fmt: skip
-        return {"verify": _verify, "forget": _forget, "compact": _compact}[options.action](options)
+        actions = {"verify": _verify, "forget": _forget, "sections": _sections, "compact": _compact}
+        return actions[options.action](options)
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -102,6 +106,18 @@ def _forget(options: argparse.Namespace) -> int:
     for info in captures:
         complain(f"{info.path} is forgotten")
     complain(f"{rows_text(removed)} were removed from {options.lake}")
+    return DONE
+
+
+def _sections(options: argparse.Namespace) -> int:
+    from kafkatap.reports.finding_words import counted
+
+    from ..complaints import complain
+    from ..spark.section_tables import FOLDER, update_sections
+
+    dates = list(update_sections(options.lake))
+    where = f"{options.lake.rstrip('/')}/{FOLDER}"
+    complain(f"{where}: {counted(len(dates), 'day')} written" if dates else f"{where}: nothing has changed")
     return DONE
 
 

@@ -52,6 +52,12 @@ def other_options(
             yield action.option_strings[-1]
 
 
+def check_no_cluster(options: argparse.Namespace) -> None:
+    """ValueError if --cluster is given for captures."""
+    if options.cluster is not None:
+        raise ValueError("--cluster is for a folder of `kafkatap spark`; name the captures of that cluster instead")
+
+
 def _is_local_lake(path: str) -> bool:
     """Whether a folder is a lake. Earlier versions of kafkatap left no lake.json."""
     return "://" not in path and (

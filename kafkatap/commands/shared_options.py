@@ -162,6 +162,12 @@ def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
     _add_group(group)
 
 
+def add_cluster(group: argparse._ArgumentGroup) -> None:
+    """The option --cluster, for commands that read a lake too."""
+    group.add_argument("--cluster", metavar="NAME", help="of a folder of `kafkatap spark`: only the captures of this "
+                       "cluster, as --path-pattern named it; * and ? are wildcards")  # fmt: skip
+
+
 def _add_group(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--group", action="append", metavar="NAME",
                        help="only exchanges that name this consumer group; with --sections groups alone: only this "

@@ -17,6 +17,7 @@ from ..captures.storage import absolute, find
 from ..splits.capture_ledgers import sum_ledgers
 from ..splits.checkpoint import Checkpoint
 from ..splits.run_options import RunOptions
+from . import section_tables
 from .captures import Captures, DamagedCaptureError
 from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
@@ -27,7 +28,7 @@ from .output.delta import Outrun
 from .output.delta_schema import tables_of_run
 from .output.publication import Publication, open_publication
 from .output.report_files import delete_old_reports, write_report
-from .output.run_tables import files_rows, first_date, ledger_rows, replaced_captures
+from .output.run_tables import clusters_of, files_rows, first_date, ledger_rows, replaced_captures
 from .path_pattern import PathPattern
 from .series import Series, Start, publish
 from .stream_batch import ReadBatch, decoded, report_on
@@ -125,6 +126,7 @@ class Job:
         out, options = self.out, read.options
         read.checkpoint, read.keep_open = Checkpoint() if start is None else start.checkpoint, start is not None
         publication.number = None if start is None else start.number
+        publication.clusters = clusters_of(out, read.surveys.files(), self.pattern)
         begin = min((info.first for info in read.surveys.files() if info.first is not None), default=None)
         batch = last = decoded(read, publication, self.by, begin)
         written = [
@@ -148,6 +150,8 @@ class Job:
             state = series.save(start, batch, commit)
             published = publish(publication, state, tables, after=start.after, **how)
             series.drop(start)
+        if section_tables.are_there(out):
+            list(section_tables.update_sections(out))
         damage = [f"{info.path}: {info.damage}" for info in batch.files if info.damage]
         report = report_on(_of_run(last, batch.files), batch.files, last.options, self.by)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,7 @@ from kafkatap.reports.batch import endpoint
 from kafkatap.reports.counting.hour_counts import HOUR
 from kafkatap.reports.units import iso
 
-from .output.delta import naming_table, open_table
+from .output.delta import naming_table, open_table, read_table
 
 if TYPE_CHECKING:
     import re
@@ -30,13 +31,15 @@ _ROWS = 8_192
 
 class LakeQuery(NamedTuple):
     """What a report is of. `begin`, `end`: hours since the epoch, None: no limit. `clients`: matches client_ids and
-    addresses. `selection`: decides on brokers, and has the text of all options. `apis`: keys."""
+    addresses. `selection`: decides on brokers, and has the text of all options. `apis`: keys. `captures`: only those;
+    None: all."""
 
     selection: Selection
     begin: int | None = None
     end: int | None = None
     clients: re.Pattern[str] | None = None
     apis: frozenset[int] | None = None
+    captures: frozenset[int] | None = None
 
     @property
     def chooses_ends(self) -> bool:
@@ -44,11 +47,12 @@ class LakeQuery(NamedTuple):
         return self.clients is not None or self.apis is not None or bool(self.selection.brokers)
 
     def dates(self) -> pc.Expression:
-        """The dates of its hours, as a condition on the rows of a table."""
+        """The dates of its hours, and its captures, as a condition on the rows of a table."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        wanted, date = pc.scalar(True), pc.field("date")
+        date = pc.field("date")
+        wanted = pc.scalar(True) if self.captures is None else isin("capture", sorted(self.captures))
         if self.begin is not None:
             wanted &= date >= pa.scalar(self.begin // 24, pa.date32())
         if self.end is not None:
@@ -103,6 +107,19 @@ class LakeQuery(NamedTuple):
             return rows
         has = self.selection.has_broker
         return rows.filter(_where(rows, ("broker_ip", "broker_port"), lambda ip, port: has(endpoint(ip, port))))
+
+
+def captures_of(out: str, cluster: str | None) -> frozenset[int] | None:
+    """The captures of a cluster (a name, or a glob); None without one. ValueError if the lake has no such cluster."""
+    if cluster is None:
+        return None
+    rows = read_table(out, "files", ("capture", "cluster")).to_pylist()
+    found = frozenset(row["capture"] for row in rows if fnmatch.fnmatchcase(row["cluster"] or "", cluster))
+    if not found:
+        there = sorted({row["cluster"] for row in rows if row["cluster"]})
+        named = f"it has {', '.join(there)}" if there else "its captures have none (--path-pattern of kafkatap spark)"
+        raise ValueError(f"{out} has no cluster {cluster}; {named}")
+    return found
 
 
 def hours_of(selection: Selection) -> tuple[int | None, int | None]:

@@ -69,7 +69,7 @@ def lake_report(
             f"lake; run its captures again (`kafkatap spark`)"
         )
     names, total, connections = NameTable(), ReportCounts(by_topic=by == "topic"), ConnectionCounts()
-    files = file_infos(read_table(out, "files"))
+    files = [f for f in file_infos(read_table(out, "files")) if query.captures is None or f.capture in query.captures]
     shared = shared_rows(out, query, files, names)
     chosen: set[int] = set()
     for counts in _counts(out, query, shared, names):

@@ -28,7 +28,7 @@ class LakeSections(StoredSections):
         version of kafkatap made the lake. OSError if it cannot be read."""
         if not is_delta(out, STORED_TABLE):
             return None
-        found = cls(counted_sections(sections), names)
+        found = cls(counted_sections(sections, 0), names)  # all that is counted for small captures
         wanted = query.hours() & isin("form", found.forms)
         for rows in read_rows(out, STORED_TABLE, (*_COLUMNS, "capture"), wanted):
             found.captures.update(rows["capture"].unique().to_pylist())

@@ -85,7 +85,8 @@ def lake_side(out: str, query: LakeQuery, text: str) -> Side:
 def _of_hours(files: Sequence[FileInfo], query: LakeQuery) -> list[FileInfo]:
     """The captures with packets of these hours."""
     begin, end = (query.begin or 0) * HOUR, (query.end or 1 << 40) * HOUR
-    return [f for f in files if f.first is not None and f.last is not None and f.first < end and f.last >= begin]
+    found = [f for f in files if f.first is not None and f.last is not None and f.first < end and f.last >= begin]
+    return found if query.captures is None else [info for info in found if info.capture in query.captures]
 
 
 def _groups(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:

@@ -25,7 +25,7 @@ from ..splits.two_passes import context_of, report_of
 from .arrival_log import Arrival
 from .captures import Captures, notes_of
 from .output.publication import Publication
-from .output.run_tables import files_rows, ledger_rows
+from .output.run_tables import clusters_of, files_rows, ledger_rows
 from .output.writing import Written
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def read_batch(
     arrivals = [a for a in arrivals if not a.grown]
     read = captures(arrivals, before, keep_open)
     late = late_captures(read.surveys, before)
+    publication.clusters = clusters_of(publication.out, read.surveys.files(), options.pattern)
     if late:
         read = captures([a for a in arrivals if a.path not in late], before, keep_open)
     batch = decoded(read, publication)

@@ -20,6 +20,7 @@ from kafkatap.reports.finding_words import counted
 from kafkatap.reports.section_parts.stored import EXCHANGES_KEPT, STORED_TABLE
 from kafkatap.reports.units import iso
 
+from . import section_tables
 from .balance import OF_CONNECTIONS, OF_EXCHANGES, Balance, Edges
 from .lake_options import KEY_LOG, remembered_options
 from .output.delta import active_files, check_tables, is_delta, naming_table, open_table, read_table
@@ -67,6 +68,7 @@ def verify(out: str) -> Iterator[LakeFinding]:
     * balance: packets, bytes, requests or responses of a table that are not those of another one (`balance`)
     * cut: connections that go on in a capture of another run, so that requests there have no answer
     * gap: whole hours without a packet, between others, in the captures of a broker
+    * sections: tables of sections that were made before the counts of the lake changed
     * damage: captures of which a part could not be read, or is zeros
     """
     rows = read_table(out, "files")
@@ -103,6 +105,8 @@ def verify(out: str) -> Iterator[LakeFinding]:
     if balance is not None and not any(finding.kind in _OF_ROWS for finding in of_rows):
         yield from itertools.starmap(LakeFinding, balance.findings())
     yield from _gaps(files, found.brokers)
+    if STORED_TABLE in whole and section_tables.is_outdated(out):
+        yield LakeFinding("sections", f"{section_tables.FOLDER}: older than the lake; run `kafkatap lake sections`", 1)
     for info in files:
         if info.damage:
             yield LakeFinding("damage", f"{info.path}: {info.damage}", 1)
@@ -119,14 +123,14 @@ def _balance(out: str, rows: pa.Table, files: Sequence[FileInfo]) -> Balance:
     return Balance({info.capture: info for info in files}, Edges.between(rows), read_table(out, "ledger"), is_whole)
 
 
-_MESSAGES = "exchanges whose messages are counted"
+_MESSAGES = "exchanges with their messages"
 #: What the rollup counts: the rows, and the sums of the rollup; each a table with columns to sum up, or its rows.
 _OF_ROLLUP: Mapping[str, tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str, ...]]]] = {
     "exchanges": (("exchanges", ()), ("rollup", OUTCOMES)),
     "error codes": (("rollup", ("error_codes",)), ("rollup_errors", ("count",))),
     "results with an error code": (("results", ("error_code",)), ("rollup_errors", ("count",))),
     "connections": (("connections", ()), ("rollup_connections", ("connections",))),
-    _MESSAGES: (("exchanges", ()), (STORED_TABLE, ("rows",))),
+    _MESSAGES: (("rollup", OUTCOMES), (STORED_TABLE, ("rows",))),
 }
 #: The columns that are read of each table: first its key, or that of its exchange, or none.
 _READ = {
@@ -286,7 +290,7 @@ class _Rows:
             for capture, count in counts.items():
                 if count and capture in self._known:  # those of others are unfinished
                     verb = "lacks" if count > 0 else "counts twice"
-                    text = f"the rollup {verb} {abs(count):,} {what} of {self._name(capture)}; run the capture again"
+                    text = f"{'section_counts' if what == _MESSAGES else 'the rollup'} {verb} {abs(count):,} {what} of {self._name(capture)}; run the capture again"
                     yield LakeFinding("rollup", text, abs(count))
         for (table, capture), count in self._doubles.items():
             text = f"{table}: {count:,} rows of {self._name(capture)} are there more than once"
@@ -379,5 +383,7 @@ def forget(out: str, captures: Collection[int]) -> Published:
     with open_publication(out) as publication:
         Series(out).forget(captures)
         published = publication.publish([], tables, captures)
+    if section_tables.are_there(out):
+        list(section_tables.update_sections(out))
     delete_old_reports(out)
     return published

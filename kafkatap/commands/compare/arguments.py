@@ -6,6 +6,7 @@ import argparse
 
 from ..shared_options import (
     add_appearance,
+    add_cluster,
     add_limits,
     add_number,
     add_overwrite,
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--before", metavar="SPAN", help=f"the span before {spans} 2026-11-21")
     what.add_argument("--after", metavar="SPAN", help=f"the span after {spans} 2026-11-22T08:00Z/2026-11-22T12:00Z")
     add_selection(what)
+    add_cluster(what)
     add_reading(what)
     found = parser.add_argument_group("findings")
     found.add_argument("--min-change", type=parse_percent, default=20.0, metavar="PERCENT",

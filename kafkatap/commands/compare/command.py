@@ -31,7 +31,7 @@ from ..console import (
 )
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
-from ..lakes import chosen_lake
+from ..lakes import check_no_cluster, chosen_lake
 from ..values import chosen_key_log, other_inputs, read_options
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         return run_on_lake(options, lake)
     try:
         check_no_spans(options)
+        check_no_cluster(options)
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
         split = _split(options)

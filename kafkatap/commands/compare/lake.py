@@ -23,8 +23,8 @@ from .command import finish
 
 #: The options that apply to a lake, by their names in `options`.
 _ANSWERED = {
-    "captures", "command", "before", "after", "client", "broker", "api", "min_change", "one_sided", "exit_code",
-    "number", "width", "utc", "color", "pager", "verbose", "progress", "json", "html", "overwrite",
+    "captures", "command", "before", "after", "client", "broker", "api", "cluster", "min_change", "one_sided",
+    "exit_code", "number", "width", "utc", "color", "pager", "verbose", "progress", "json", "html", "overwrite",
 }  # fmt: skip
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -38,16 +38,16 @@ def run_on_lake(options: argparse.Namespace, lake: str) -> int:
     try:
         require_deltalake()
         spans = _checked(options)
-        from ...spark.lake_query import LakeQuery, hour_of
+        from ...spark.lake_query import LakeQuery, captures_of, hour_of
         from ...spark.lake_sides import lake_side
 
-        selection = selection_of(options)
+        selection, captures = selection_of(options), captures_of(absolute(lake), options.cluster)
         sides, texts = [], []
         for text, (start, end) in spans:
             begin, until = (hour_of(read_moment(each, options.utc)) for each in (start, end))
             if begin >= until:
                 raise ValueError(f"{text} ends before it begins")
-            query = LakeQuery(selection, begin, until, clients_of(options), apis_of(options))
+            query = LakeQuery(selection, begin, until, clients_of(options), apis_of(options), captures)
             side = lake_side(absolute(lake), query, text)
             sides.append(side._replace(context=side.context._replace(options=kept_options(options))))
             window = f"--from {iso(begin * HOUR)[:16]}Z --to {iso(until * HOUR)[:16]}Z"
@@ -95,4 +95,5 @@ def _span(option: str, text: str) -> tuple[str, str]:
         after = date.fromisoformat(day.group()) + timedelta(days=1)
     except ValueError as error:
         raise ValueError(f"{option} {text}: {error}") from None
-    return text, f"{after}{text.strip()[day.end() :]}"
+    zone = text.strip()[day.end() :]
+    return f"{day.group()}T00:00{zone}", f"{after}T00:00{zone}"

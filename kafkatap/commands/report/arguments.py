@@ -10,6 +10,7 @@ from ..shared_options import (
     EXIT_CODES,
     add_appearance,
     add_captures,
+    add_cluster,
     add_follow,
     add_ledger,
     add_limits,
@@ -59,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_sections(what)
     add_selection(what)
+    add_cluster(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
                       help="length of the timeline's intervals, such as 100ms or 5m; the busiest are shown, see -n "
                       "(default: the timeline fits a screen). With --follow: the time between two reports (default: "

@@ -33,7 +33,7 @@ from ..console import (
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
-from ..lakes import chosen_lake
+from ..lakes import check_no_cluster, chosen_lake
 from ..values import chosen_key_log, read_options, section_options
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 from .outputs import as_printed, check_outputs, choose_sections, has_curves
@@ -72,6 +72,7 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
 
         return run_on_lake(options, lake, judge)
     try:
+        check_no_cluster(options)
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
         follow = following(options)

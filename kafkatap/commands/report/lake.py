@@ -13,7 +13,7 @@ from kafkatap.reports.section_parts.registry import section_names
 
 from ...captures.storage import absolute
 from ...complaints import complain, reason_of
-from ...engine.selection import Selection, selection_of
+from ...engine.selection import Selection, selection_of, shows_groups
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, WRONG
 from ..kept_options import kept_options
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 #: The options that a report of a lake answers, by their names in `options`.
 _ANSWERED = {
-    "captures", "command", "by", "sections", "start", "end", "client", "broker", "api", "top", "sort", "width", "utc",
-    "color", "progress", "verbose", "json", "html", "csv", "plots", "release", "quota", "zones",
+    "captures", "command", "by", "sections", "start", "end", "client", "broker", "api", "cluster", "group", "number",
+    "sort", "width", "utc", "color", "pager", "ledger", "progress", "verbose", "json", "html", "csv", "plots",
+    "overwrite", "release", "quota", "zones",
 }  # fmt: skip
 
 
@@ -41,11 +42,12 @@ def run_on_lake(options: argparse.Namespace, lake: str, judge: Callable[[Report]
     try:
         require_deltalake()
         selection = _checked(options)
-        from ...spark.lake_query import LakeQuery, hours_of
+        from ...spark.lake_query import LakeQuery, captures_of, hours_of
         from ...spark.lake_report import lake_report
 
         begin, end = hours_of(selection)
-        query = LakeQuery(selection, begin, end, clients_of(options), apis_of(options))
+        captures = captures_of(absolute(lake), options.cluster)
+        query = LakeQuery(selection, begin, end, clients_of(options), apis_of(options), captures)
         report = lake_report(
             absolute(lake), query, by=options.by, sections=options.sections, curves=has_curves(options),
             options=kept_options(options), section_options=section_options(options),
@@ -87,6 +89,8 @@ def _checked(options: argparse.Namespace) -> Selection:
         raise ValueError(
             f"--sections {','.join(lacking)} needs messages, and a lake has none; it has {', '.join(there)}"
         )
+    if options.group and not shows_groups(options):
+        raise ValueError("--group of a lake is for --sections groups alone")
     check_section_options(options)
     check_outputs(options)
     return selection_of(options)

@@ -52,7 +52,7 @@ def compact(out: str, retention_hours: int = RETENTION_HOURS) -> Iterator[Compac
             if table in KEYS and _is_of_this_schema(out, table, delta):
                 cluster(out, table, delta, TARGET_SIZE)
             else:
-                with _rights_of(out, table, delta):
+                with rights_of(out, table, delta):
                     delta.optimize.compact(target_size=TARGET_SIZE)
             delta = open_table(out, table)
             # A full vacuum also finds what failed attempts of tasks left.
@@ -72,14 +72,14 @@ def _is_of_this_schema(out: str, table: str, delta: DeltaTable) -> bool:
 
 
 @contextmanager
-def _rights_of(out: str, table: str, delta: DeltaTable) -> Iterator[None]:
-    """Files that deltalake makes in this block are private if one of the table is."""
-    names = [f"{table}/{file.path}" for file in active_files(delta)]
-    if not Folder(out).like(names).is_private:
-        yield
+def rights_of(out: str, table: str, delta: DeltaTable) -> Iterator[Folder]:
+    """Files that deltalake makes in this block are private if one of the table is. Yields the folder of all tables."""
+    folder = Folder(out).like([f"{table}/{file.path}" for file in active_files(delta)])
+    if not folder.is_private:
+        yield folder
         return
     mask = os.umask(0o077)
     try:
-        yield
+        yield folder
     finally:
         os.umask(mask)

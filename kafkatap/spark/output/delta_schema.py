@@ -16,7 +16,7 @@ from kafkatap.reports.table_columns import Declared, TableColumn
 from kafkatap.reports.tables import TABLES, arrow_schema
 
 from ...parquet.partitions import in_microseconds, nullable_inside
-from .writing import UNPARTITIONED
+from .writing import OF_COUNTS, UNPARTITIONED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +71,8 @@ _FEATURES = frozenset(
     ("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz",
      "vacuumProtocolCheck", "v2Checkpoint")
 )  # fmt: skip
+#: What tables of counts have beside their declared columns.
+CLUSTER = TableColumn("cluster", "string", "cluster of the capture, as in `files`", True)
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
@@ -93,7 +95,7 @@ def partition_columns(table: str) -> list[str]:
 
 def _own_columns(table: str) -> tuple[TableColumn, ...]:
     """The columns in the files of a table beside the declared ones."""
-    return (CAPTURE, *(OF_FILES if table == "files" else ()), RUN_NUMBER)
+    return (CAPTURE, *(OF_FILES if table == "files" else (CLUSTER,) if table in OF_COUNTS else ()), RUN_NUMBER)
 
 
 def file_schema(table: str) -> pa.Schema:

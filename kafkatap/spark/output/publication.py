@@ -63,20 +63,23 @@ class Published:
 @dataclass(slots=True)
 class Publication:
     """An output folder that a run writes to (see `open_publication`). `is_private`: as of `Folder`. `begun`: when the
-    run began, ns since the epoch. `number`: as of `TableWriter`."""
+    run began, ns since the epoch. `number`, `clusters`: as of `TableWriter`."""
 
     out: str
     run: str
     is_private: bool = False
     begun: int = field(default_factory=time.time_ns)
     number: int | None = None
+    clusters: Mapping[int, str | None] = field(default_factory=dict)
     _is_published: bool = False
     _is_visible: bool = False  # readers may see files of the run
 
     @property
     def writer(self) -> TableWriter:
         """Writes the rows of tables, on any machine."""
-        return TableWriter(self.out, self.run, is_private=self.is_private, number=self.number)
+        return TableWriter(
+            self.out, self.run, is_private=self.is_private, number=self.number, clusters=self.clusters
+        )  # fmt: skip
 
     def write(self, table: str, rows: pa.Table) -> list[Written]:
         """Write rows that have a column `capture`."""

@@ -45,6 +45,13 @@ def files_rows(files: Sequence[FileInfo], publication: Publication, pattern: Pat
     return table
 
 
+def clusters_of(out: str, files: Iterable[FileInfo], pattern: PathPattern | None) -> dict[int, str | None]:
+    """The clusters of captures: those of a lake, and of these files. `pattern`: as of `files_rows`."""
+    rows = read_table(out, "files", ("capture", "cluster")).to_pylist() if is_delta(out, "files") else []
+    found = {row["capture"]: row["cluster"] for row in rows}
+    return found | {f.capture: None if pattern is None else pattern.names_in(f.path).get("cluster") for f in files}
+
+
 def file_infos(rows: pa.Table) -> list[FileInfo]:
     """The files of rows, in the order of their packets."""
     schema = arrow_schema([*FILES, *(column for column in OF_FILES if column.name in _COUNTED), CAPTURE])

@@ -15,9 +15,9 @@ Every row gets `capture`, the identity of the capture file in which it begins. T
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -81,7 +81,7 @@ class Written:
 class TableWriter:
     """Writes rows of the tables below `out` for a run. `captures`: in which rows can begin; None if all rows have a
     column `capture`. `is_private`: as of `Folder`. `number`: the run number of all rows; None: they
-    have none. `counts_only`: rows are only counted, for `rollup` and so on."""
+    have none. `counts_only`: rows are only counted, for `rollup` and so on. `clusters`: of captures, for these."""
 
     out: str
     run: str
@@ -89,6 +89,7 @@ class TableWriter:
     is_private: bool = False
     number: int | None = None
     counts_only: bool = False
+    clusters: Mapping[int, str | None] = field(default_factory=dict)
     group_bytes: ClassVar[int] = GROUP_BYTES
 
     def with_captures(self, captures: CaptureIndex) -> TableWriter:
@@ -125,7 +126,7 @@ class SplitFiles:
         name = f"{split:05d}" if isinstance(split, int) else split
         self._start = f"{files_of_run(writer.run)}{name}"
         self._captures, self._number = writer.captures, writer.number
-        self._counts_only = writer.counts_only
+        self._counts_only, self._clusters = writer.counts_only, writer.clusters
         self._files: dict[tuple[str, str | None], ParquetFile] = {}
         self._dates: dict[str, set[int]] = {}
         self._exchanges = _Places()
@@ -241,6 +242,8 @@ class SplitFiles:
         import pyarrow as pa
 
         rows = rows.cast(nullable_inside(in_microseconds(rows.schema)), safe=False)
+        if table in OF_COUNTS:
+            rows = rows.append_column("cluster", self._clusters_of(rows["capture"]))
         if self._number is not None:
             rows = rows.append_column("run_number", pa.array(np.full(rows.num_rows, self._number)))
         file = self._files.get((table, date))
@@ -254,6 +257,13 @@ class SplitFiles:
         elif sum(other.waiting for other in self._files.values()) > _WAITING:
             for other in self._files.values():
                 other.flush()
+
+    def _clusters_of(self, captures: Any) -> Any:
+        import pyarrow as pa
+
+        found = captures.combine_chunks().dictionary_encode()
+        names = pa.array([self._clusters.get(capture) for capture in found.dictionary.to_pylist()], pa.string())
+        return names.take(found.indices)
 
     def _new_file(self, table: str, date: str | None, schema: pa.Schema) -> ParquetFile:
         name = f"{self._start}-{self._count}-{uuid.uuid4().hex[:12]}.parquet"
