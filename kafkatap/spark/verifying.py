@@ -290,7 +290,8 @@ class _Rows:
             for capture, count in counts.items():
                 if count and capture in self._known:  # those of others are unfinished
                     verb = "lacks" if count > 0 else "counts twice"
-                    text = f"{'section_counts' if what == _MESSAGES else 'the rollup'} {verb} {abs(count):,} {what} of {self._name(capture)}; run the capture again"
+                    counts_of = STORED_TABLE if what == _MESSAGES else "the rollup"
+                    text = f"{counts_of} {verb} {abs(count):,} {what} of {self._name(capture)}; run the capture again"
                     yield LakeFinding("rollup", text, abs(count))
         for (table, capture), count in self._doubles.items():
             text = f"{table}: {count:,} rows of {self._name(capture)} are there more than once"
