@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,11 @@ from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
 from ...engine.engine import engine_for
 from ...engine.selection import Selection, selection_of
-from ...output_file import check_file, check_not_read, write_whole
+from ...output_file import check_file, check_not_read
 from ...replaceable import HTML
 from ...run import Run, Watch
 from ..console import (
     advice_on,
-    discard_output,
     interrupts,
     no_kafka,
     note_key_log,
@@ -29,13 +27,13 @@ from ..console import (
     readable_captures,
     refuse,
 )
-from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
+from ..exit_codes import DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
 from ..lakes import check_no_cluster, chosen_lake
 from ..values import chosen_key_log, other_inputs, read_options
+from .output import finish
 
 if TYPE_CHECKING:
-    from kafkatap.reports.comparison.comparison import Compared
     from kafkatap.reports.comparison.leaves import Side
     from kafkatap.reports.literals import Moment
 
@@ -175,27 +173,6 @@ def _finish(
     return finish(options, sides, (texts[0], texts[1]), (captures[0], captures[-1]), has_damage=not is_whole)
 
 
-def finish(
-    options: argparse.Namespace, sides: list[Side], texts: tuple[str | None, str | None],
-    captures: tuple[list[str], list[str]], has_damage: bool,
-) -> int:  # fmt: skip
-    """Compare two sides, and print; return the exit code. `texts`: the options that select the exchanges of each."""
-    from kafkatap.reports.comparison.comparison import compare_sides
-    from kafkatap.reports.comparison.judging import Demands
-
-    compared = compare_sides(sides[0], sides[1], Demands(ratio=options.min_change / 100), texts)
-    try:
-        _print(options, compared, captures)
-        if options.html is not None:
-            _write_page(options, compared, captures)
-    except OSError as error:
-        complain(reason_of(error))
-        return WRONG
-    if options.exit_code and compared.worse:
-        return BREAKS
-    return DAMAGED if has_damage else DONE
-
-
 def check_no_spans(options: argparse.Namespace) -> None:
     """ValueError if spans of a lake are given for captures."""
     if options.before is not None or options.after is not None:
@@ -203,37 +180,3 @@ def check_no_spans(options: argparse.Namespace) -> None:
             "--before and --after are spans of one folder of `kafkatap spark`; captures are compared as "
             "`kafkatap compare BEFORE AFTER`, or with --split or --from and --to"
         )
-
-
-def _write_page(options: argparse.Namespace, compared: Compared, captures: tuple[list[str], list[str]]) -> None:
-    from kafkatap.reports.comparison.html import comparison_page
-
-    from ...installation import own_version
-
-    page = comparison_page(compared, captures=captures, utc=options.utc, version=own_version())
-    write_whole(options.html, page, options.overwrite)
-    complain(f"wrote {options.html}")
-
-
-def _print(options: argparse.Namespace, compared: Compared, captures: tuple[list[str], list[str]]) -> None:
-    from ...installation import own_version
-
-    try:
-        if options.json:
-            from kafkatap.reports.comparison.json_form import write_comparison
-
-            write_comparison(compared, sys.stdout, own_version())
-        else:
-            from kafkatap.reports.comparison.text import render_comparison
-            from kafkatap.reports.rendering.text import write_lines
-
-            color = None if options.color == "auto" else options.color == "always"
-            write_lines(
-                lambda width: render_comparison(
-                    compared, width, top=options.number, utc=options.utc, one_sided=options.one_sided, captures=captures
-                ),
-                sys.stdout, color=color, width=options.width,
-            )  # fmt: skip
-        sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()

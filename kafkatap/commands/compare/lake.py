@@ -19,7 +19,7 @@ from ..kept_options import kept_options
 from ..lakes import other_options
 from ..report.lake import apis_of, clients_of
 from .arguments import add_arguments
-from .command import finish
+from .output import finish
 
 #: The options that apply to a lake, by their names in `options`.
 _ANSWERED = {
