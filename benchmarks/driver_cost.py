@@ -4,8 +4,8 @@
 
 The capture is decoded once, as a split. Its counts are then copied as those of many splits, each with clients, groups,
 topics, addresses and connections of its own, which is the worst case; with --same-names all have those of the capture.
-The driver's part is timed: it reads each result as tasks send it, adds it up, and makes the report. Each number of
-splits is a process of its own, for its memory.
+The driver's part is timed: it reads each result as tasks send it, adds up their counts or, in the second row, the sums
+that tasks made of so many of them, and makes the report. Each row is a process of its own, for its memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafkatap.splits.split_counts import SplitCounts, TotalCounts
 from kafkatap.splits.surveys import Surveys
 from kafkatap.splits.task_rows import SurveyInput, decode_inputs, dump, load
 from kafkatap.splits.tasks import DecodeTask, SurveyTask
-from kafkatap.splits.two_passes import Proved, report_of
+from kafkatap.splits.two_passes import MOST_COUNTS, Proved, report_of
 
 GB = 1e9
 
@@ -41,40 +41,51 @@ def main() -> None:
     parser.add_argument("--splits", default="100,300,1000")
     parser.add_argument("--same-names", action="store_true")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--sums", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
-        print(*_measured(options.capture, options.one, options.same_names))
+        print(*_measured(options.capture, options.one, options.same_names, MOST_COUNTS if options.sums else 1))
         return
-    print("| splits | result, kB | read | add up | report | all, s | peak, GB |")
-    print("|---:|---:|---:|---:|---:|---:|---:|")
+    print("| splits | added up by | to the driver, kB a split | read | add up | report | all, s | peak, GB |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|")
     for count in map(int, options.splits.split(",")):
-        command = [sys.executable, __file__, options.capture, "--one", str(count)]
-        done = subprocess.run(
-            [*command, *(["--same-names"] if options.same_names else [])], check=True, capture_output=True, text=True
-        )
-        size, read, added, reported, peak = map(float, done.stdout.split())
-        whole = read + added + reported
-        print(f"| {count:,} | {size:.0f} | {read:.1f} | {added:.1f} | {reported:.1f} | {whole:.1f} | {peak:.2f} |")
+        for way, words in (([], "the driver"), (["--sums"], "tasks")):
+            command = [sys.executable, __file__, options.capture, "--one", str(count), *way]
+            command += ["--same-names"] if options.same_names else []
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            size, read, added, reported, peak = map(float, done.stdout.split())
+            times = f"{read:.1f} | {added:.1f} | {reported:.1f} | {read + added + reported:.1f}"
+            print(f"| {count:,} | {words} | {size:.1f} | {times} | {peak:.2f} |")
 
 
-def _measured(capture: str, count: int, same: bool) -> tuple[float, ...]:
-    """kB of a result; seconds for reading all, for adding them up, and for the report; the process's peak, GB."""
+def _measured(capture: str, count: int, same: bool, together: int) -> tuple[float, ...]:
+    """kB that the driver gets of each split; seconds for reading all, for adding up, and for the report; the process's
+    peak, GB. `together`: splits whose counts a task adds up."""
     options, result, proved, files = _decoded(capture)
     total, read, added, size = TotalCounts(options), 0.0, 0.0, 0
+    of_task = TotalCounts(options)
     for number in range(count):
-        mine = replace(result, counts=result.counts if same else _renamed(result.counts, number))
-        data = dump(mine)
-        size = len(data)
-        begin = time.process_time()
-        found = load(data)
-        there = time.process_time()
-        total.add(found.counts)
-        read, added = read + there - begin, added + time.process_time() - there
+        counts = result.counts if same else _renamed(result.counts, number)
+        sent = [replace(result, counts=counts if together == 1 else "its name")]
+        if together > 1:
+            of_task.add(counts)
+            if (number + 1) % together == 0 or number + 1 == count:
+                sent.append(of_task.as_split())
+                of_task = TotalCounts(options)
+        for data in map(dump, sent):
+            size += len(data)
+            begin = time.process_time()
+            found = load(data)
+            there = time.process_time()
+            found = found if isinstance(found, SplitCounts) else found.counts
+            if isinstance(found, SplitCounts):
+                total.add(found)
+            read, added = read + there - begin, added + time.process_time() - there
     begin = time.process_time()
     total.end_connections()
     report_of(total, proved.context(files), options)
     reported = time.process_time() - begin
-    return size / 1e3, read, added, reported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB
+    return size / 1e3 / count, read, added, reported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB
 
 
 def _decoded(capture: str) -> tuple[RunOptions, Any, Proved, Any]:

@@ -123,7 +123,7 @@ def measure(capture: Path, split_size: int) -> Constants:
             batches = list(function(iter(rows.to_batches())))
     results = list(results_of(pa.Table.from_batches(batches)).values())
     with found.timed("add up"):
-        Proved(plan, results).total(options)
+        Proved(plan, results, [result.counts for result in results]).total(options)
     found.splits, found.flows = len(packs), sum(len(s.flows) for s in surveys.surveys)
     gigabytes = sum(place.length for place in surveys.places) / GB
     found.survey_gb, found.decode_gb = found.seconds["survey"] / gigabytes, found.seconds["decode"] / gigabytes

@@ -137,8 +137,7 @@ class Captures(TwoPasses):
             total.seen_twice(), total.report, lambda: report_context(total, self._context_of(proved), options),
             lambda context: options.selection.shown(context.first),
         )  # fmt: skip
-        found = (result.counts for result in proved.results)
-        is_there = bool(twins) and any(counts is not None and counts.has_connections(twins) for counts in found)
+        is_there = bool(twins) and any(counts.has_connections(twins) for counts in proved.counts)
         return twins if is_there else {}
 
     def _context_of(self, proved: Proved) -> Context:

@@ -6,7 +6,7 @@ A `DecodeTask` yields the rows of tables, or writes them to a sink, or counts fo
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -19,8 +19,9 @@ from .decode import Outcome, SplitRun
 from .executor import HERE, Place
 from .open_flows import open_flows
 from .secrets import key_log_of
-from .split_counts import CountKeeper, CountsOfSplit, NamedConnections, SplitCounts
+from .split_counts import CountKeeper, CountsOfSplit, NamedConnections, SplitCounts, TotalCounts
 from .survey import SplitSurvey, survey_split
+from .task_rows import dump, load
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,18 +68,28 @@ class RowSink(Protocol):
 
     group_bytes: ClassVar[int]
 
+    def spill(self, data: bytes) -> str:
+        """Keep bytes until the run ends; return their name."""
+
+    def fetch(self, name: str) -> bytes:
+        """The bytes of that name."""
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Delete what was kept."""
+
     def open(self, split: int, place: Place = HERE) -> AbstractContextManager[RowFiles]:
         """The files of one split."""
 
 
 @dataclass(slots=True)
 class SplitResult:
-    """The result of decoding a split. `counts`: for reports, if wanted. `connections`: rows of all its connections, if
-    neither is wanted. `written`: what a sink made of its rows. `open_flows`: the flows that stay open at its end.
-    `unnamed`: ids of topics of which rows were written without a name. `amid_sasl`: flows that it ended amid SASL."""
+    """The result of decoding a split. `counts`: for reports, if wanted; a name if they were spilled. `connections`:
+    rows of all its connections, if neither is wanted. `written`: what a sink made of its rows. `open_flows`: the flows
+    that stay open at its end. `unnamed`: ids of topics of which rows were written without a name. `amid_sasl`: flows
+    that it ended amid SASL."""
 
     outcome: Outcome
-    counts: SplitCounts | None = None
+    counts: SplitCounts | str | None = None
     connections: NamedConnections | None = None
     written: list[Any] = field(default_factory=list)
     open_flows: Mapping[bytes, OpenFlow] = field(default_factory=dict)
@@ -103,7 +114,8 @@ class SurveyTask:
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
     """Decodes a split. `options`: with absolute times and without a key log. `key_lines`: as of `needed_lines`.
-    `counting`: count for reports, `interval` as of `ReportCounts`. `sink`: gets the rows of all tables."""
+    `counting`: count for reports, `interval` as of `ReportCounts`. `sink`: gets the rows of all tables, and with
+    `spilling` the counts, too."""
 
     options: RunOptions
     topic_names: Mapping[bytes, bytes]
@@ -112,11 +124,15 @@ class DecodeTask:
     counting: bool = False
     interval: int | None = None
     sink: RowSink | None = None
+    spilling: bool = False
     name: ClassVar[str] = "decode"
 
     def __call__(self, mine: DecodeInput, place: Place = HERE) -> SplitResult:
         with _opened(mine) as reader:
-            return _Split(self, mine, reader, self.sink is not None, place).decoded(self.sink)
+            result = _Split(self, mine, reader, self.sink is not None, place).decoded(self.sink)
+        if self.spilling and self.sink is not None and isinstance(result.counts, SplitCounts):
+            result.counts = self.sink.spill(dump(result.counts))
+        return result
 
     def rows(self, mine: DecodeInput, table: str) -> Iterator[pa.Table]:
         """The rows of one table of a split."""
@@ -125,6 +141,32 @@ class DecodeTask:
             for name, rows, _ in split.tables(frozenset((table,)), GROUP_BYTES):
                 if name == table:
                     yield rows
+
+
+@dataclass(frozen=True, slots=True)
+class SumInput:
+    """Spilled counts of splits, in their order. `is_last`: their sum goes to the driver."""
+
+    names: tuple[str, ...]
+    is_last: bool
+    weight: ClassVar[int] = 1 << 40  # each has a task of its own
+
+
+@dataclass(frozen=True, slots=True)
+class SumTask:
+    """Adds up counts of splits."""
+
+    options: RunOptions
+    sink: RowSink
+    interval: int | None = None
+    name: ClassVar[str] = "sum"
+
+    def __call__(self, mine: SumInput, place: Place = HERE) -> SplitCounts | str:
+        total = TotalCounts(self.options, self.interval)
+        for name in mine.names:
+            total.add(load(self.sink.fetch(name)))
+        found = total.as_split()
+        return found if mine.is_last else self.sink.spill(dump(found))
 
 
 def _opened(mine: DecodeInput) -> AbstractContextManager[PackReader | None]:

@@ -32,10 +32,14 @@ from .split_counts import SplitCounts, TotalCounts
 from .survey import SplitSurvey
 from .surveys import Choice, Surveys
 from .task_rows import DecodeInput, SurveyInput, decode_inputs
-from .tasks import DecodeTask, SplitResult, SurveyTask
+from .tasks import DecodeTask, RowSink, SplitResult, SumInput, SumTask, SurveyTask
 
 #: Called before a pass with its name and the bytes that each task reads; returns a function to call at its end.
 Begin = Callable[[str, Sequence[int]], Callable[[], None]]
+
+
+#: Counts of splits that a task or the driver adds up. If there are more splits, tasks spill theirs.
+MOST_COUNTS = 64
 
 
 def quiet(stage: str, sizes: Sequence[int]) -> Callable[[], None]:
@@ -186,19 +190,45 @@ class TwoPasses:
             return found
 
         sizes = [place.length for place, s in zip(self.places, surveys, strict=True) if s.packets]
+        sink: RowSink | None = purpose.get("sink")
+        if sink is not None and len(surveys) > MOST_COUNTS:
+            purpose["spilling"] = True
         finished = self.begin("decode", [*sizes, 0] if self.checkpoint is not None else sizes)
         made, results = prove(self._plan, decode, needs_names)
+        ordered = [results[task.split] for task in made.tasks]
+        counts = self._summed([result.counts for result in ordered if result.counts is not None], options, purpose)
         finished()
-        return Proved(made, [results[task.split] for task in made.tasks], rounds)
+        return Proved(made, ordered, counts, rounds)
+
+    def _summed(
+        self, found: Sequence[SplitCounts | str], options: RunOptions, purpose: Mapping[str, Any]
+    ) -> list[SplitCounts]:
+        """The counts of all splits in their order. Those that were spilled are added up by tasks, some at a time, until
+        there are few."""
+        sink: RowSink | None = purpose.get("sink")
+        names = [one for one in found if isinstance(one, str)]
+        if sink is None or not names:
+            return [one for one in found if not isinstance(one, str)]
+        spilled = list(names)
+        task = SumTask(options.for_tasks, sink, purpose.get("interval"))
+        while names:
+            groups = [tuple(names[at : at + MOST_COUNTS]) for at in range(0, len(names), MOST_COUNTS)]
+            is_last = len(groups) <= MOST_COUNTS
+            sums = self.executor.run(task, [SumInput(group, is_last) for group in groups])
+            names = [] if is_last else sums
+            spilled += names
+        sink.drop(spilled)
+        return sums
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """A plan that holds, and the result of each split in the order of the plan. `rounds`: how often splits were
-    decoded until it held."""
+    """A plan that holds, and the result of each split in the order of the plan. `counts`: of splits, or of some one
+    after the other. `rounds`: how often splits were decoded until it held."""
 
     plan: Plan
     results: Sequence[SplitResult] = ()
+    counts: Sequence[SplitCounts] = ()
     rounds: int = 1
 
     @property
@@ -217,7 +247,7 @@ class Proved:
     def total(self, options: RunOptions, interval: int | None = None, before: SplitCounts | None = None) -> TotalCounts:
         """The sum of all counts. The connections that splits share have not ended. `before`: of earlier splits."""
         total = TotalCounts(options, interval)
-        for counts in (before, *(result.counts for result in self.results)):
+        for counts in (before, *self.counts):
             if counts is not None:
                 total.add(counts)
         total.name_topics((self.plan.topic_names, *(result.outcome.names for result in self.results)))

@@ -16,7 +16,9 @@ from kafkatap.reports.section_parts.stored import STORED_TABLE
 from kafkatap.spark import section_tables
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import read_table
+from kafkatap.spark.output.writing import TableWriter
 from kafkatap.spark.verifying import forget, named_captures, verify
+from kafkatap.splits import tasks, two_passes
 from tests.cli.running import ROOT, kafkatap
 from tests.spark.jobs import run_job
 from tests.spark.test_lake_report import COARSE, SAMPLES, report
@@ -267,3 +269,46 @@ def test_tables_of_sections_that_are_older_than_the_lake(tmp_path: Path, monkeyp
     assert kafkatap("lake", "sections", out).code == 0
     assert "sections" not in {finding.kind for finding in verify(str(out))}
     assert kafkatap("lake", "sections", out).err == f"kafkatap: {out}/sections: nothing has changed\n"
+
+
+# ---------------------------------------------------------------- many splits
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_counts_of_many_splits_are_added_up_by_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """In several turns. The report of the run and the lake are the same, and nothing is left."""
+    captures = [SAMPLES[0], ROOT / "samples" / "reports" / "nat-twice.pcap.zst"]  # the second one is decoded again
+    names = [str(later(path, 0, tmp_path / path.stem)) for path in captures]
+    run_job(names, tmp_path / "few", split_size=20_000)
+    sums: list[int] = []
+    call = tasks.SumTask.__call__
+
+    def counted(task: tasks.SumTask, mine: tasks.SumInput, *more: Any) -> Any:
+        sums.append(len(mine.names))
+        return call(task, mine, *more)
+
+    monkeypatch.setattr(two_passes, "MOST_COUNTS", most)
+    monkeypatch.setattr(tasks.SumTask, "__call__", counted)
+    run_job(names, tmp_path / "many", split_size=20_000)
+    assert max(sums) == most < len(sums)
+    few, many = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("few", "many"))
+    assert without_times(few) == without_times(many)
+    assert not list((tmp_path / "many").rglob("*.counts"))
+    compare(tmp_path / "many", [Path(name) for name in names], "--sections", SECTIONS)
+
+
+def test_counts_that_are_gone_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spill = TableWriter.spill
+
+    def lost(writer: TableWriter, data: bytes) -> str:
+        name = spill(writer, data)
+        (Path(writer.out) / name).unlink()
+        return name
+
+    monkeypatch.setattr(two_passes, "MOST_COUNTS", 2)
+    monkeypatch.setattr(TableWriter, "spill", lost)
+    with pytest.raises(OSError, match="is gone; another program deleted it"):
+        run_job(later(SAMPLES[0], 0, tmp_path / "plain.pcap"), tmp_path / "out", split_size=20_000)
+    assert not list((tmp_path / "out").rglob("*.parquet"))

@@ -99,6 +99,23 @@ class TableWriter:
         """The files of one split."""
         return SplitFiles(self, split)
 
+    def spill(self, data: bytes) -> str:
+        """Keep bytes until the run ends; return their name. What a killed run leaves, `compact` deletes."""
+        name = f"{STORED_TABLE}/{files_of_run(self.run)}{uuid.uuid4().hex[:12]}.counts"
+        Folder(self.out, self.is_private).write(name, data)
+        return name
+
+    def fetch(self, name: str) -> bytes:
+        """The bytes of that name. OSError if they are gone."""
+        data = Folder(self.out, self.is_private).read(name)
+        if data is None:
+            raise OSError(f"{self.out}/{name} is gone; another program deleted it")
+        return data
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Delete what was kept."""
+        Folder(self.out, self.is_private).delete_all(names)
+
     def delete(self, written: Iterable[Written]) -> None:
         """Delete files that no reader sees yet."""
         Folder(self.out, self.is_private).delete_all([one.name for one in written])
