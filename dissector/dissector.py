@@ -247,6 +247,10 @@ class Dissector:
         """The number of the next request's exchange."""
         return int(self._state[0].next_exchange)
 
+    def number_exchanges(self, first: int) -> None:
+        """The next exchanges have the numbers from `first` on."""
+        self._state[0].next_exchange = first
+
     # Strings and topics.
 
     def string(self, number: int) -> bytes:
@@ -271,6 +275,11 @@ class Dissector:
     def brokers(self) -> Array:
         """The keys of the ends that are known to be brokers', int32."""
         return _keys_in(self._brokers)
+
+    @property
+    def broker_count(self) -> int:
+        """How many ends are known to be brokers'."""
+        return int(self._brokers[0])
 
     def learn_brokers(self, keys: Array) -> None:
         """Note ends that other runs show to be brokers', int32 keys."""

@@ -458,6 +458,11 @@ class Assembler:
         """LISTENER rows of the ends that answered a SYN."""
         return self._listeners.rows
 
+    @property
+    def listener_count(self) -> int:
+        """How many ends answered a SYN."""
+        return len(self._listeners)
+
     def learn_listeners(self, ends: Array) -> None:
         """Add ends (LISTENER rows) that answer connections."""
         self._packet_tables = None

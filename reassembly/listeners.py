@@ -99,6 +99,9 @@ class ListenerTable:
     def arrays(self) -> ListenerArrays:
         return ListenerArrays(self._state, self._rows)
 
+    def __len__(self) -> int:
+        return int(self._state["count"][0])
+
     @property
     def rows(self) -> Array:
         """LISTENER rows of all ends."""

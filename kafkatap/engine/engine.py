@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from kafkatap.dissector.programs import loading
 from kafkatap.dissector.programs.fact_kinds import rare_apis
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.program import Programs
+from kafkatap.dissector.strings import StringTable
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ROW_OPEN
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from .selection import Selection
 
 Array = np.ndarray[Any, Any]
+#: Of several engines that are one run, each numbers its exchanges within a range of so many numbers.
+EXCHANGES = 1 << 40
 #: One path, or several.
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -81,10 +84,16 @@ def engine_for(
     )  # fmt: skip
 
 
+class _HasStrings(Protocol):
+    @property
+    def strings(self) -> StringTable: ...
+    def string(self, number: int) -> bytes: ...
+
+
 class Strings(Sequence[bytes | None]):
     """The interned strings by number. They grow while the engine runs."""
 
-    def __init__(self, dissector: Dissector) -> None:
+    def __init__(self, dissector: _HasStrings) -> None:
         self._dissector = dissector
 
     def __len__(self) -> int:
@@ -188,6 +197,11 @@ class Engine:
         self._counted_elsewhere: dict[str, int] = {}  # what another run has counted of what was given up
         #: Called with connections before they end: their numbers, CONNECTION rows, and DIRECTION rows (two for each).
         self.watcher: Callable[[Engine, Array, Array, Array], None] | None = None
+
+    @property
+    def engines(self) -> Sequence[Engine]:
+        """The engines whose tables have the connections."""
+        return (self,)
 
     @property
     def assembler(self) -> Assembler:
@@ -368,12 +382,11 @@ class Engine:
         `names`: the most rows of a form (None: the limit of names). `learning`: as of `Selection.learning`."""
         from kafkatap.reports.section_parts.section_counts import SectionCounts
 
-        strings = self.dissector.strings
-        return SectionCounts(wanted, names or self.limits.names, lambda: strings.other, learning)
+        return SectionCounts(wanted, names or self.limits.names, lambda: self.other, learning)
 
     def limit(self, counts: ReportCounts) -> None:
         """Add up the small rows of counts if there are more rows than the limit of names."""
-        counts.limit(self.limits.names, lambda: self.dissector.strings.other)
+        counts.limit(self.limits.names, lambda: self.other)
 
     def on_connections(self, watcher: Callable[[Array], None]) -> None:
         """Call `watcher` with the CONNECTION_ROWs of connections when they end."""
@@ -420,6 +433,22 @@ class Engine:
         self._ended.clear_rows()
         return rows
 
+    @property
+    def other(self) -> int:
+        """The number of the string in place of those beyond the limits."""
+        return self.dissector.strings.other
+
+    @property
+    def names_held(self) -> tuple[int, int, int]:
+        """How many strings there are, their bytes, and how many addresses."""
+        return len(self.dissector.strings), self.dissector.strings.text_used, len(self.addresses)
+
+    def limit_topic_names(self, most: int) -> None:
+        """If more than `most` topics by their ids are known, forget the names of all but the latest half of `most`."""
+        known = self.dissector.topic_names
+        if len(known) > most:
+            self.dissector.topic_names = dict(list(known.items())[-most // 2 :])
+
     def forget_strings(self, kept: Array) -> Array:
         """Forget strings as `Dissector.forget_strings` does: new numbers by old ones.
 
@@ -440,6 +469,19 @@ class Engine:
         """From now on decode every body for its topics and results, or only failed ones. Exchanges whose request came
         before may lack its topics."""
         self.dissector.all_results = all_results
+
+    @property
+    def has_all_results(self) -> bool:
+        """Whether every body is decoded for its topics and results."""
+        return self.dissector.all_results
+
+    def shed(self, kept: int | None) -> None:
+        """From now on keep so many leading bytes of each message (None: all)."""
+        self.dissector.shed(kept)
+
+    def return_memory(self) -> None:
+        """Return the memory that large messages needed to the system."""
+        self.dissector.return_memory()
 
     def provisional_rows(self, before: int) -> Batch | None:
         """Provisional rows of requests that will most likely end without an answer, each once.
@@ -486,9 +528,18 @@ class Engine:
         return self.assembly.latest
 
     @property
+    def captured_bytes(self) -> int:
+        """The captured bytes of all packets so far."""
+        return self.assembly.captured_bytes
+
+    @property
     def next_exchange(self) -> int:
         """The number of the next request's exchange."""
         return self.dissector.next_exchange
+
+    def number_exchanges(self, first: int) -> None:
+        """From now on exchanges have the numbers from `first` on."""
+        self.dissector.number_exchanges(first)
 
     @property
     def requests_waiting(self) -> int:
@@ -512,22 +563,30 @@ class Engine:
     @property
     def encrypted_share(self) -> float:
         """The part of the TCP payload so far, without duplicates, that is TLS and was not decrypted: 0 to 1."""
-        known, total = self.dissector.connections, self._payload
-        used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
-        tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
-        skipped = self.dissector.streams["skipped_bytes"]
-        encrypted = self._ended.bytes["encrypted"] + self.tls.encrypted_now()
-        encrypted += int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
-        return min(encrypted / total, 1.0) if total else 0.0
+        return min(self.encrypted_bytes / self.payload, 1.0) if self.payload else 0.0
 
     @property
     def decrypted_share(self) -> float:
         """The part of the TCP payload so far, without duplicates, that is TLS and was decrypted: 0 to 1."""
-        decrypted = self._ended.decrypted + self.tls.decrypted_now()
-        return min(decrypted / self._payload, 1.0) if self._payload else 0.0
+        return min(self.decrypted_bytes / self.payload, 1.0) if self.payload else 0.0
 
     @property
-    def _payload(self) -> int:
+    def encrypted_bytes(self) -> int:
+        """The TCP payload so far that is TLS and was not decrypted."""
+        known = self.dissector.connections
+        used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
+        tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
+        skipped = self.dissector.streams["skipped_bytes"]
+        encrypted = self._ended.bytes["encrypted"] + self.tls.encrypted_now()
+        return encrypted + int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
+
+    @property
+    def decrypted_bytes(self) -> int:
+        """The TCP payload so far that is TLS and was decrypted."""
+        return self._ended.decrypted + self.tls.decrypted_now()
+
+    @property
+    def payload(self) -> int:
         """The TCP payload so far, without duplicates."""
         is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
         open_duplicates = int(self.assembler.directions["duplicate_bytes"][is_open].sum())

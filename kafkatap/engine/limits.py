@@ -24,6 +24,11 @@ class Limits(NamedTuple):
     held: int = 1 << 30
     names: int = 250_000
 
+    def of_one(self, engines: int) -> Limits:
+        """The limits of one of so many engines: together they keep no more than one does."""
+        shared = {name: max(getattr(self, name) // engines, 1) for name in ("connections", "waiting", "held")}
+        return self._replace(**shared)
+
     def bounds(self) -> Bounds:
         """The limits of reassembly."""
         quarter, held = max(self.connections // 4, 1), max(self.held // _GAP_PART, 1)

@@ -100,7 +100,7 @@ class BrokerHealth:
         self.is_selected = is_selected
         self.open: dict[str, int] = {}
         self.protocols: dict[str, int] = {}
-        self._counted = np.zeros(256, _COUNTED)
+        self._counted: dict[Engine, Array] = {}  # by engine, of its connections by number
         self._now: Rows = {}  # of the current second
         self._seconds: deque[Rows] = deque(maxlen=KEPT)
         self._start: Rows = {}
@@ -108,15 +108,18 @@ class BrokerHealth:
 
     def end_second(self, engine: Engine, now: int) -> Rows:
         """The counts by broker of the second that ends at `now` (ns since the epoch)."""
-        rows = engine.assembler.connections
-        used = rows["used"] == 1
-        numbers = np.flatnonzero(used & ((rows["last"] >= self._since) | (rows["only_syn"] != 0)))
+        self.open = {}
+        for one in engine.engines:
+            rows = one.assembler.connections
+            used = rows["used"] == 1
+            numbers = np.flatnonzero(used & ((rows["last"] >= self._since) | (rows["only_syn"] != 0)))
+            ways = taken(one.assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
+            self._count(one, numbers, taken(rows, numbers), ways, now)
+            there = one.open_connections()
+            brokers, of = self._brokers(one, there[one.dissector.connections["client"][there] >= 0])
+            for name, count in zip(brokers, np.bincount(of, minlength=len(brokers)).tolist(), strict=True):
+                self.open[name] = self.open.get(name, 0) + count
         self._since = engine.latest - SECOND
-        ways = taken(engine.assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
-        self._count(engine, numbers, taken(rows, numbers), ways, now)
-        there = engine.open_connections()
-        brokers, of = self._brokers(engine, there[engine.dissector.connections["client"][there] >= 0])
-        self.open = dict(zip(brokers, np.bincount(of, minlength=len(brokers)).tolist(), strict=True))
         made = _bounded({name: row for name, row in self._now.items() if self._is_shown(name)}, MOST)
         self._now = {}
         self._seconds.append(made)
@@ -170,9 +173,11 @@ class BrokerHealth:
         known = np.flatnonzero(client >= 0)
         numbers, client, rows = numbers[known], client[known], taken(rows, known)
         ways = taken(ways, (2 * known[:, None] + np.stack((client, 1 - client), axis=1)).reshape(-1))
-        if len(self._counted) < len(engine.assembler.connections):
-            self._counted = grown(self._counted, len(engine.assembler.connections))
-        counted = taken(self._counted, numbers)
+        known_counts = self._counted.get(engine, np.zeros(256, _COUNTED))
+        if len(known_counts) < len(engine.assembler.connections):
+            known_counts = grown(known_counts, len(engine.assembler.connections))
+        self._counted[engine] = known_counts
+        counted = taken(known_counts, numbers)
         counted[counted["serial"] != rows["serial"]] = np.zeros(1, _COUNTED)[0]
         sums = np.concatenate([ways[name].reshape(-1, 2) for name in _SUMS], axis=1).astype(np.int64)
         bits = _bits(rows, client, now)
@@ -189,7 +194,7 @@ class BrokerHealth:
         values[round_trip, len(COUNTS) + np.searchsorted(_BOUNDS_NS, rtts)] = 1
         values[round_trip, -1] = rtts
         counted["serial"], counted["sums"], counted["bits"] = rows["serial"], sums, counted["bits"] | bits
-        self._counted[numbers] = counted
+        known_counts[numbers] = counted
         self._add_values(engine, numbers, values)
 
     def _add_values(self, engine: Engine, numbers: Array, values: Array) -> None:

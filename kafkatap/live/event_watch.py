@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kafkatap.kernels.arrays import is_among
 from kafkatap.reports import kinds, units
 from kafkatap.reports.batch import Array, Batch
@@ -72,7 +74,7 @@ class EventWatch:
         from .event_signs import Signs
         from .open_connections import OpenConnections
 
-        self._open = OpenConnections(CONNECTION_COLUMNS)
+        self._open = [OpenConnections(CONNECTION_COLUMNS, one) for one in engine.engines]
         self._counts = engine.section_counts(_WANTED, ROWS)
         self._signs = Signs(self._counts)
         self._has_ended = False  # connections, since the last second
@@ -106,7 +108,8 @@ class EventWatch:
         self._allowance.save(seconds)
         waiting = self._read(engine, now)
         found: list[Finding] = []
-        if not (self._signs.are_there(last) or self._open.has_stuck or self._waits(engine, waiting)):
+        has_stuck = any(each.has_stuck for each in self._open)
+        if not (self._signs.are_there(last) or has_stuck or self._waits(engine, waiting)):
             self._put_off = 0
         elif self._allowance.is_spent:
             self._put_off += seconds
@@ -129,7 +132,8 @@ class EventWatch:
     def _read(self, engine: Engine, now: int) -> Batch | None:
         """Read what came in the last second; return what waits."""
         self._counts.finish()
-        if self._open.read(engine) or self._has_ended:
+        has_changed = [each.read() for each in self._open]
+        if any(has_changed) or self._has_ended:
             self._signs.note(now)
         self._has_ended = False
         self._signs.read(now)
@@ -143,7 +147,7 @@ class EventWatch:
             return False
         if self._signs.has_silent(waiting.exchanges, engine.latest):
             return True
-        resent = self._open.resent(engine)
+        resent = np.concatenate([each.resent() for each in self._open])
         return bool(len(resent)) and bool(is_among(waiting.exchanges["connection"], resent).any())
 
     def _look(self, engine: Engine, waiting: Batch | None, last: int) -> list[Finding]:
@@ -162,7 +166,7 @@ class EventWatch:
         """The counts, with what is open and waits now."""
         made = engine.section_counts(_WANTED, 2 * ROWS)
         made.merge(self._counts)
-        rows = self._open.rows(engine)
+        rows = np.concatenate([each.rows() for each in self._open])
         # At the end of a capture, what waits has no answer. On a connection that one end has closed, it gets none.
         rows["unanswered"] += rows["closed_with"] != NOT_CLOSED
         if waiting is not None:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 #: FULL decodes everything. LEAN decodes no topics, only error codes and throttle times. HEADERS reads the first bytes
@@ -81,7 +81,8 @@ class Allowance:
 class Governor:
     """`limit`: a share of one core, 0.33 is a third; None: only drops count. `strict`: keep to the limit even if that
     drops packets, else never pause. `topics`: whether FULL is the best level. `headers_only`: whether HEADERS is.
-    `priority`: of the calling thread. `watch`: the share of one core that looks for events may take; None: any."""
+    `priority`: of the calling thread. `watch`: the share of one core that looks for events may take; None: any.
+    `threads`: how many read packets."""
 
     def __init__(
         self,
@@ -91,7 +92,9 @@ class Governor:
         priority: Priority | None = None,
         headers_only: bool = False,
         watch: float | None = WATCH,
+        threads: int = 1,
     ) -> None:
+        self._threads = threads
         self.limit = limit
         self.priority = priority or Priority()
         self.watch = Allowance(watch)
@@ -128,7 +131,7 @@ class Governor:
         """`judge_second` with a measured share of a core."""
         before = self.level
         over = self._over(cpu)
-        if dropped and not over and cpu < _STARVED and self.priority.raise_():
+        if dropped and not over and cpu / self._threads < _STARVED and self.priority.raise_():
             self._calm = 0
             return self._changed(before, now)  # the next second shows whether that suffices
         if (over or dropped) and self.level < (self.highest if over else HEADERS):
@@ -170,9 +173,9 @@ class Governor:
         return self._changed(before, now)
 
     def _share(self) -> float:
-        """The part of a core that this process got lately: little, if others keep it from the processors."""
+        """The part of a core that each thread got lately: little, if others keep it from the processors."""
         used, gone = self._since()
-        return used / gone if gone >= _MEASURABLE else self.cpu
+        return (used / gone if gone >= _MEASURABLE else self.cpu) / self._threads
 
     def _since(self) -> tuple[float, float]:
         """Seconds of processor time, and of the clock, since the last second was judged."""
@@ -235,10 +238,11 @@ def can_return(nice: int) -> bool:
 
 
 class Priority:
-    """The niceness of the calling thread: the usual one, or `best` (a lower number) while it is raised."""
+    """The niceness of the calling thread: the usual one, or `best` (a lower number) while it is raised. `others`: the
+    ids of threads that have the same."""
 
-    def __init__(self, best: int = 0) -> None:
-        self._best = best
+    def __init__(self, best: int = 0, others: Callable[[], Iterable[int]] = tuple) -> None:
+        self._best, self._others = best, others
         self._usual: int | None = None  # the niceness to restore, while it is raised
 
     @property
@@ -253,7 +257,7 @@ class Priority:
         if usual <= self._best:
             return False
         try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._best)
+            self._set(self._best)
         except OSError:  # not allowed
             return False
         self._usual = usual
@@ -263,5 +267,9 @@ class Priority:
         """Set the usual niceness again."""
         if self._usual is not None:
             with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._usual)
+                self._set(self._usual)
         self._usual = None
+
+    def _set(self, nice: int) -> None:
+        for thread in (threading.get_native_id(), *self._others()):
+            os.setpriority(os.PRIO_PROCESS, thread, nice)

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 SECOND = 1_000_000_000
 #: Columns of CONNECTION_ROW with numbers of strings, and of addresses.
-_CONNECTION_NAMES = tuple(
+CONNECTION_NAMES = tuple(
     tuple(name for name in CONNECTION_ROW.names or () if name in columns)
     for columns in (STRING_COLUMNS, ADDRESS_COLUMNS)
 )
@@ -57,7 +57,7 @@ class MemoryLimits:
 
     def idle_now(self, engine: Engine) -> int:
         """ns after which a silent connection ends, for the number of connections now."""
-        opened = int((engine.assembler.connections["used"] == 1).sum())
+        opened = sum(int((one.assembler.connections["used"] == 1).sum()) for one in engine.engines)
         return self.idle if opened <= self.connections else max(self.idle * self.connections // (opened * 60), SECOND)
 
     def patience_now(self, engine: Engine) -> int:
@@ -68,8 +68,8 @@ class MemoryLimits:
         return self.patience // 20 if waiting <= 4 * self.waiting else self.patience // 300
 
     def names_full(self, engine: Engine) -> bool:
-        strings, text = len(engine.dissector.strings), engine.dissector.strings.text_used
-        return strings > self.strings or text > self.text or len(engine.addresses) > self.addresses
+        strings, text, addresses = engine.names_held
+        return strings > self.strings or text > self.text or addresses > self.addresses
 
 
 def memory_limits(connections: int | None, waiting: int | None, names: int | None) -> MemoryLimits:
@@ -87,7 +87,7 @@ def memory_limits(connections: int | None, waiting: int | None, names: int | Non
 
 def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) -> None:
     """Add up the small rows of counts as `(other)`, if there are more rows or buckets than the limits."""
-    counts.limit(limits.rows, lambda: engine.dissector.strings.other, limits.buckets)
+    counts.limit(limits.rows, lambda: engine.other, limits.buckets)
 
 
 def forget_names(
@@ -98,17 +98,15 @@ def forget_names(
     `connections` (CONNECTION_ROW) get the new numbers. Return two int64 arrays, of strings and of addresses: the new
     number by the old one, -1 if it is forgotten, and at the end -1 for the number -1.
     """
-    known = engine.dissector.topic_names
-    if len(known) > topic_names:  # the latest are the likeliest to be in use
-        engine.dissector.topic_names = dict(list(known.items())[-topic_names // 2 :])
+    engine.limit_topic_names(topic_names)  # the latest are the likeliest to be in use
     used = [counts.names_used() for counts in every]
     kept = []
-    for which, names_of in enumerate(_CONNECTION_NAMES):
+    for which, names_of in enumerate(CONNECTION_NAMES):
         found = [each[which] for each in used] + [np.unique(rows[name]) for rows in connections for name in names_of]
         numbers = np.concatenate(found)
         kept.append(numbers[numbers >= 0].astype(np.int64))
     made = engine.forget_strings(kept[0]), engine.forget_addresses(kept[1])
-    for numbers, names_of in zip(made, _CONNECTION_NAMES, strict=True):
+    for numbers, names_of in zip(made, CONNECTION_NAMES, strict=True):
         for rows in connections:
             for name in names_of:
                 rows[name] = numbers[rows[name]]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import RLock
-from typing import Protocol
+from typing import Protocol, cast
 
 from kafkatap.kernels.arrays import joined
 from kafkatap.reassembly.pcap_writer import pcap_size
@@ -29,6 +29,7 @@ from .capture.interfaces import addresses
 from .count_windows import KEPT, Windows
 from .event_watch import EventWatch
 from .governor import HEAD_BYTES, HEADERS, Governor
+from .joined_engine import JoinedEngine, Share
 from .memory_limits import MemoryLimits, NamedCounts, fold_small_rows, forget_names
 from .process_memory import resident
 from .provisional_rows import revoked_rows, without_confirmed
@@ -77,6 +78,17 @@ class Source(Protocol):
         """Packets that are there and were not read."""
 
     def close(self) -> None: ...
+
+
+class SharedSource(Source, Protocol):
+    """The same for a `JoinedEngine`: packets that are shared out to its engines."""
+
+    @property
+    def shares(self) -> Sequence[Share]:
+        """Those of each engine."""
+
+    def recorded(self) -> Iterator[tuple[Array, Array, int]]:
+        """All of them, as of `blocks`."""
 
 
 class Monitor:
@@ -167,15 +179,28 @@ class Monitor:
         with self.lock:
             if self._reset_asked:
                 self._reset()
-            for part in self._parts():
-                self._add(self.engine.dissect(part))
-                taken += part.packets
+            for batches, packets in self._rounds():
+                self._add(batches)
+                taken += packets
             now = self._clock()
             if self.governor.check_backlog(now, self.source.backlog):
                 self._apply_level()
             if now // SECOND != self._second:
                 self._end_second(now)
         return taken
+
+    def _rounds(self) -> Iterator[tuple[Iterable[Batch], int]]:
+        """What the packets that are there finish, and how many these are."""
+        if not isinstance(self.engine, JoinedEngine):
+            for part in self._parts():
+                yield self.engine.dissect(part), part.packets
+            return
+        source = cast(SharedSource, self.source)
+        readers = [sink for sink in self.sinks if sink.reads_packets]
+        for block in source.recorded() if readers else ():
+            for sink in readers:
+                sink.add_packets(*block)
+        yield from self.engine.rounds(source.shares)
 
     def _parts(self) -> Iterator[Assembled]:
         """What reassembly makes of the packets that are there, after the sinks that read packets have seen them."""
@@ -322,12 +347,12 @@ class Monitor:
     def _apply_level(self) -> None:
         """Decode as much as the governor's level allows."""
         self.engine.set_detail(self.governor.topics)
-        self.engine.dissector.shed(HEAD_BYTES if self.governor.level >= HEADERS else None)
+        self.engine.shed(HEAD_BYTES if self.governor.level >= HEADERS else None)
 
     def _limit_memory(self) -> None:
         """Keep memory within its limits."""
         if self._second % RETURN_MEMORY == 0:
-            self.engine.dissector.return_memory()
+            self.engine.return_memory()
         fold_small_rows(self.windows.start, self.limits, self.engine)
         if not self.limits.names_full(self.engine):
             return
@@ -395,7 +420,7 @@ class Monitor:
         ledger = {
             name: {**parts, "total": sum(parts.values()) - parts["total"]} for name, parts in engine.ledger().items()
         }
-        self._base = _Base(engine.packets, self.source.counters(), ledger, engine.assembly.captured_bytes)
+        self._base = _Base(engine.packets, self.source.counters(), ledger, engine.captured_bytes)
         self.status = replace(self.status, started=self._clock())
 
     def finish(self) -> None:
@@ -417,7 +442,7 @@ class Monitor:
         _, dropped = self.source.counters()
         connections = joined(list(self._ended), CONNECTION_ROW)
         packets = engine.packets - base.packets
-        size = pcap_size(packets, engine.assembly.captured_bytes - base.captured_bytes)
+        size = pcap_size(packets, engine.captured_bytes - base.captured_bytes)
         info = FileInfo(
             ", ".join(self.source.names), LIVE, base.packets + 1, packets, size, (), engine.first, engine.last,
             dropped - base.counters[1] + self.unread,

@@ -32,19 +32,21 @@ _RESENT, _STUCK = 1, 2
 
 
 class OpenConnections:
-    """`columns`: those of CONNECTION_ROW that the rows have. A row takes memory for these only."""
+    """`columns`: those of CONNECTION_ROW that the rows have. A row takes memory for these only. `engine`: one whose
+    tables have the connections."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], engine: Engine) -> None:
         self._columns = columns
+        self._engine = engine
         self._rows: Array = np.zeros(256, [(name, CONNECTION_ROW[name]) for name in columns])
         self._made: Array = np.zeros(256, _MADE)
         self._seen: Array = np.zeros(256, _SEEN)
         self._numbers: Array = np.zeros(0, np.int64)
 
-    def read(self, engine: Engine) -> bool:
+    def read(self) -> bool:
         """Look at the connections that had packets. Return whether one began, or changed so that it may tell an event:
         its handshake, its close, its ends, packets that were sent again, bytes that are missing."""
-        table = engine.assembler.connections
+        engine, table = self._engine, self._engine.assembler.connections
         if len(self._rows) < len(table):
             self._rows, self._made, self._seen = (
                 grown(rows, len(table)) for rows in (self._rows, self._made, self._seen)
@@ -65,9 +67,9 @@ class OpenConnections:
             bool((before[name] != now[name]).any()) for name in ("serial", "client_id", "state")
         )
 
-    def rows(self, engine: Engine) -> Array:
+    def rows(self) -> Array:
         """A copy of the rows of all connections that were open when they were read."""
-        table = engine.assembler.connections
+        engine, table = self._engine, self._engine.assembler.connections
         changed = self._numbers[_differs(self._made, table, self._numbers)]
         if len(changed):
             rows = engine.open_rows(changed)
@@ -82,10 +84,10 @@ class OpenConnections:
         """Whether nothing acknowledges what was sent again on one of them."""
         return bool((self._seen["waits_for"][self._numbers] & _STUCK).any())
 
-    def resent(self, engine: Engine) -> Array:
+    def resent(self) -> Array:
         """The connections (CONNECTION_ROW.connection) with packets that were sent again: int64."""
         some = self._numbers[(self._seen["waits_for"][self._numbers] & _RESENT) != 0]
-        found: Array = engine.dissector.connections["key"][some]
+        found: Array = self._engine.dissector.connections["key"][some]
         return found
 
 

@@ -15,6 +15,8 @@ from kafkatap.dissector.framing.tables import CLOSED_BY_BIT
 from kafkatap.dissector.time_parts import DURATIONS
 from kafkatap.reports.batch import Array, Batch
 
+from ..engine.engine import EXCHANGES
+
 #: The values of a row without a response.
 _NO_RESPONSE = {
     "response_first": NO_TIME, "response_last": NO_TIME, "response_packet_first": 0, "response_packet_last": 0,
@@ -46,11 +48,11 @@ def _has_provisional(batch: Batch) -> bool:
 
 
 def revoked_rows(batch: Batch, first: int) -> Iterator[Batch]:
-    """The provisional rows of exchanges that ended otherwise, of those numbered from `first` on. Empty if there are
-    none."""
+    """The provisional rows of exchanges that ended otherwise, of those numbered from `first` on, by each engine. Empty
+    if there are none."""
     if batch.provisional is None or not batch.provisional.any():
         return
-    wrong = (batch.provisional != 0) & ~confirmed(batch) & (batch.exchanges["exchange"] >= first)
+    wrong = (batch.provisional != 0) & ~confirmed(batch) & (batch.exchanges["exchange"] % EXCHANGES >= first)
     if not wrong.any():
         return
     found = batch.picked(wrong)

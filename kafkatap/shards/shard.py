@@ -180,8 +180,7 @@ class _Shard:
 def part_of_limits(options: RunOptions, shards: int) -> RunOptions:
     """The options of one of so many engines: together they keep no more than one does."""
     limits = options.read.limits or Limits()
-    shared = {name: max(getattr(limits, name) // shards, 1) for name in ("connections", "waiting", "held")}
-    return replace(options, read=options.read._replace(limits=limits._replace(**shared)))
+    return replace(options, read=options.read._replace(limits=limits.of_one(shards)))
 
 
 class _SharedReader(CaptureReader):

@@ -18,7 +18,16 @@ from ..shared_options import (
     add_selection,
     add_verbose,
 )
-from ..values import parse_collector, parse_count, parse_duration, parse_listen, parse_pause, parse_percent, parse_size
+from ..values import (
+    parse_collector,
+    parse_count,
+    parse_duration,
+    parse_jobs,
+    parse_listen,
+    parse_pause,
+    parse_percent,
+    parse_size,
+)
 
 DESCRIPTION = "Watch the Kafka traffic of network interfaces while it happens."
 EXAMPLES = """\
@@ -30,6 +39,7 @@ examples:
   kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
   kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
   kafkatap live --parquet tables --duration 1h
+  kafkatap live --jobs 4 -i eth0                  more traffic than one core can decode
   kafkatap live --keep 30m                        the last half hour of packets, for kafkatap collect
 
 Press ? on the screen to see its keys. SIGUSR1 restarts the counts.
@@ -66,6 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("-D", "--list-interfaces", action="store_true", help="list the interfaces and exit")
     where.add_argument("--buffer-size", type=parse_size, default=256 << 20, metavar="SIZE",
                        help="size of the kernel's packet buffer (default: 256m)")  # fmt: skip
+    where.add_argument("--jobs", type=parse_jobs, default=1, metavar="N",
+                       help="share out the connections to N engines, for more traffic than one core can decode (auto: "
+                       "one for each core)")  # fmt: skip
     where.add_argument("--promiscuous", action="store_true",
                        help="also capture packets for other hosts, as on a mirror port")  # fmt: skip
     where.add_argument("--scapy", action="store_true",
@@ -110,8 +123,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_section_options(parser)
     manners = add_limits(parser, live=True)
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
-                         help="use at most PERCENT of one core: above that, decode less and report it (default: 33, or "
-                         "more if packets would be lost otherwise; 0: no limit)")  # fmt: skip
+                         help="use at most PERCENT of one core: above that, decode less and report it (default: 33 for "
+                         "each of --jobs, or more if packets would be lost otherwise; 0: no limit)")  # fmt: skip
     manners.add_argument("--user", metavar="NAME",
                          help="the user that root becomes when the sockets are open (default: who called sudo, or "
                          "else nobody, if that user may use the files that are written and read; root: no "

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkatap.kernels import store
 from kafkatap.reassembly.assembler import Assembler
@@ -24,14 +24,17 @@ from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 
 from ...complaints import complain, log_format, reason_of
 from ...engine.engine import Engine
+from ...engine.limits import Limits
 from ...engine.read_options import ReadOptions
 from ...engine.selection import Selection, incident_selection, selection_of
+from ...engine.tls.key_log_threads import share_key_log
 from ...installation import install_command, own_version
 from ...live.background import abandon
 from ...live.capture import capabilities, changed_user, interfaces
 from ...live.capture.capabilities import Identity
 from ...live.capture.packet_source import Capture, open_capture
 from ...live.governor import Governor, Priority, allow_return, can_return
+from ...live.joined_engine import JoinedEngine, Member
 from ...live.memory_limits import memory_limits
 from ...live.monitor import Monitor
 from ...live.notices import Notices
@@ -43,6 +46,7 @@ from ..values import check_section_options, chosen_key_log, read_options, sectio
 if TYPE_CHECKING:
     from ...live.screen.plain_lines import Plain
 
+AnyEngine = TypeVar("AnyEngine", bound=Engine)
 #: What is added to the niceness, where there is a way back.
 NICE = 5
 #: Percent of one core that a monitor uses, unless that drops packets.
@@ -82,10 +86,7 @@ def _run(options: argparse.Namespace) -> int:
         allow_return()
         capabilities.keep_only({*_kept_capabilities(options, engine), *capabilities.TO_OPEN})
         best = _be_nice(options.nice, options.verbose > 0)
-        capture = open_capture(
-            options.interface or [interfaces.ANY], " ".join(options.expression) or None, options.buffer_size,
-            promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, notify=notices.notify,
-        )  # fmt: skip
+        capture = _capture(options, notices.notify)
     except PermissionError:
         return _refuse_without_capability()
     except (ValueError, OSError) as error:
@@ -98,7 +99,8 @@ def _run(options: argparse.Namespace) -> int:
         capabilities.keep_only(_kept_capabilities(options, engine))
         with signals(stop) as watch_signals:
             limits = memory_limits(options.max_connections, options.max_waiting, options.max_names)
-            monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best), limits=limits,
+            governor = _governor(options, best, engine)
+            monitor = Monitor(capture, engine, selection=selection, governor=governor, limits=limits,
                               sections=counted_sections(options.sections))  # fmt: skip
             watch_signals(monitor)
             return _watch(options, monitor, capture, incident, stop, notices)
@@ -110,6 +112,24 @@ def _run(options: argparse.Namespace) -> int:
         return WRONG
     finally:
         capture.close()
+
+
+def _capture(options: argparse.Namespace, notify: Callable[[str], None]) -> Capture:
+    names, expression = options.interface or [interfaces.ANY], " ".join(options.expression) or None
+    if options.jobs == 1:
+        return open_capture(
+            names, expression, options.buffer_size, promiscuous=options.promiscuous, by_scapy=options.scapy,
+            ready=store.prepare, notify=notify,
+        )  # fmt: skip
+    if options.scapy or sys.platform != "linux":
+        raise ValueError("--jobs needs AF_PACKET, which only Linux has, and scapy does not use")
+    from ...live.capture.shared_capture import open_shared_capture
+
+    return open_shared_capture(
+        names, expression, options.buffer_size, options.jobs,
+        is_recorded=bool(options.write_pcap or options.keep), promiscuous=options.promiscuous,
+        ready=store.prepare, notify=notify,
+    )  # fmt: skip
 
 
 def _watch(
@@ -149,14 +169,15 @@ def _watch(
     return _report(options, monitor)
 
 
-def _governor(options: argparse.Namespace, best: int) -> Governor:
+def _governor(options: argparse.Namespace, best: int, engine: Engine) -> Governor:
     """The governor. It enforces `--max-cpu` even if that drops packets, but not its default. `best`: the niceness while
     packets wait."""
     asked_for = options.max_cpu is not None
-    share = options.max_cpu if asked_for else USUAL_SHARE
+    share = options.max_cpu if asked_for else USUAL_SHARE * options.jobs
+    others = engine.native_threads if isinstance(engine, JoinedEngine) else tuple
     return Governor(
-        share / 100 or None, options.topics, strict=asked_for, priority=Priority(best),
-        headers_only=options.headers_only,
+        share / 100 or None, options.topics, strict=asked_for, priority=Priority(best, others),
+        headers_only=options.headers_only, threads=options.jobs,
     )  # fmt: skip
 
 
@@ -242,18 +263,32 @@ def _wants_screen(options: argparse.Namespace) -> bool:
 
 
 def _engine(options: argparse.Namespace, selections: list[Selection], reading: ReadOptions) -> Engine:
-    """An engine that decodes the fields of the report and of these selections."""
-    needed = [selection.engine_options for selection in selections]
+    """An engine that decodes the fields of the report and of these selections; with --jobs several as one."""
     options.topics &= not options.headers_only
-    options.topics |= any(each.all_results for each in needed)
-    probes = [inspector for each in needed for inspector in each.inspectors]
-    problems = bool(options.parquet) or any(each.problems for each in needed)
     limits = reading.limits
     if limits is not None:  # the monitor forgets names before the engine has to refuse new ones
         limits = limits._replace(names=2 * limits.names)
-    return Engine(
-        reading._replace(limits=limits, key_log=chosen_key_log(options, is_growing=True)),
-        all_results=options.topics, inspectors=probes, assembler=Assembler(), problems=problems,
+    key_log = chosen_key_log(options, is_growing=True)
+    reading = reading._replace(limits=limits, key_log=key_log)
+    if options.jobs == 1:
+        return _one_engine(Engine, options, selections, reading)
+    if any(condition is not None and condition.packets for condition in (each.condition() for each in selections)):
+        raise ValueError("with --jobs packets have no numbers that a filter could name")
+    if key_log is not None:
+        share_key_log(key_log)
+    reading = reading._replace(limits=(limits or Limits()).of_one(options.jobs))
+    return JoinedEngine([_one_engine(Member, options, selections, reading) for _ in range(options.jobs)])
+
+
+def _one_engine(
+    kind: type[AnyEngine], options: argparse.Namespace, selections: list[Selection], reading: ReadOptions
+) -> AnyEngine:  # fmt: skip
+    needed = [selection.engine_options for selection in selections]
+    options.topics |= any(each.all_results for each in needed)
+    probes = [inspector for each in needed for inspector in each.inspectors]
+    problems = bool(options.parquet) or any(each.problems for each in needed)
+    return kind(
+        reading, all_results=options.topics, inspectors=probes, assembler=Assembler(), problems=problems,
         **needs_of(options.sections, bool(options.parquet))._asdict(),
     )  # fmt: skip
 
@@ -264,20 +299,21 @@ def _outputs(
 ) -> list[Any]:  # fmt: skip
     """Add the requested sinks to the monitor. Return the functions to call at the end."""
     closing: list[Any] = []
+    recorded = capture.recorded_from
     if options.write_pcap:
         from ...live.recording.recorder import LIMIT, Recorder
 
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, cool_down=options.cool_down,
             on_events=options.on_events, limit=options.write_limit or LIMIT, age=options.write_age,
-            links=capture.links, counters=capture.counters, notify=notify,
+            links=recorded.links, counters=recorded.counters, notify=notify,
         ))  # fmt: skip
     if options.keep:
         from ...live.recording.kept_packets import keeper
 
         monitor.sinks.append(keeper(
             options.keep_dir, options.keep, options.keep_limit, only_headers=options.keep_headers,
-            with_secrets=options.keep_secrets, size=options.ring_size, links=capture.links, counters=capture.counters,
+            with_secrets=options.keep_secrets, size=options.ring_size, links=recorded.links, counters=recorded.counters,
             notify=notify,
         ))  # fmt: skip
     if options.parquet:

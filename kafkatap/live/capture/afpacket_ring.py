@@ -8,6 +8,7 @@ back. It needs only CAP_NET_RAW.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import socket
@@ -26,6 +27,7 @@ from kafkatap.reassembly.link_types import ETHERNET
 from kafkatap.reassembly.packet_tables import PacketTables
 
 from . import capture_filter
+from .fanout import Fanout
 from .interfaces import Interface, revived
 
 Array = np.ndarray[Any, Any]
@@ -55,14 +57,20 @@ _FRAME = 2048  # required by the kernel; a block takes packets of any length
 class Ring:
     """One interface, a `packet_source.Tap`. `buffer`: the ring's memory (uint8). `packets`: PACKET rows of `scan`."""
 
-    def __init__(self, interface: Interface, program: bytes, size: int, promiscuous: bool = False) -> None:
-        """`program`: see capture_filter.py; `size`: bytes, at least two blocks. PermissionError without CAP_NET_RAW."""
+    def __init__(
+        self, interface: Interface, program: bytes, size: int, promiscuous: bool = False, group: Fanout | None = None
+    ) -> None:  # fmt: skip
+        """`program`: see capture_filter.py; `size`: bytes, at least two blocks. `group`: of the rings of an interface
+        that share its packets; then none come before `begin`. PermissionError without CAP_NET_RAW."""
         self.interface = interface
+        self._program, self._group = program, group
         self._count = max(2, size // BLOCK)
         cooked = interface.link_type != ETHERNET
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM if cooked else socket.SOCK_RAW, 0)
         try:
-            self._set_up(program, promiscuous)
+            self._set_up(program if group is None else capture_filter.NOTHING, promiscuous)
+            if group is not None:
+                group.add(self._socket, interface.loopback_only)
         except BaseException:
             self._socket.close()
             raise
@@ -101,6 +109,10 @@ class Ring:
         if ctypes.CDLL(None, use_errno=True).bind(self._socket.fileno(), address, len(address)):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), interface.name)
+
+    def begin(self) -> None:
+        """Let packets in: all rings of the group are there."""
+        capture_filter.attach(self._socket, self._program)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -167,12 +179,17 @@ class Ring:
 
     def revive(self) -> bool:
         """Whether the interface, which was down or gone, has packets again."""
-        found = revived(self.interface, self._bind)
+        found = revived(self.interface, self._bind if self._group is None else _stays)
         self.interface = found or self.interface
         return found is not None
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _stays(interface: Interface) -> None:
+    """A socket of a group cannot be bound to another interface."""
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), interface.name)
 
 
 def check_capability() -> None:

@@ -84,29 +84,42 @@ class Capture:
     """All captured interfaces. `notify` gets a line when an interface goes down or comes back."""
 
     def __init__(self, taps: Sequence[Tap], notify: Callable[[str], None] = lambda text: None) -> None:
-        self._taps = tuple(taps)
+        self.taps = tuple(taps)
         self._notify = notify
         self._number = 1
         self._merger = Merger[_TapPackets]()
-        self._merger.opened += [_TapPackets(tap, order) for order, tap in enumerate(self._taps)]
+        self._merger.opened += [_TapPackets(tap, order) for order, tap in enumerate(self.taps)]
         self._blocks = Blocks(1)
         self._lost: list[Tap] = []  # taps whose interface is down or gone
         self._look = 0.0  # when to look for them again
 
     def wait(self, seconds: float) -> None:
         """Wait until packets arrive, at most so long, and GATHER seconds more."""
-        if self._lost and time.monotonic() >= self._look:
-            self._find_lost()
-        if not any(tap.ready for tap in self._taps):
-            for tap in select.select(self._taps, [], [], seconds)[0]:
-                said = tap.error()
-                if said and tap not in self._lost:
-                    before = tap.interface
-                    tap.interface = replace(before, name=present(before).name)
-                    name = _said_name(before, tap.interface)
-                    self._notify(f"{name}: {said[:1].lower()}{said[1:]}; packets are captured again once it is back")
-                    self._lost.append(tap)
+        self.wait_for((self,), seconds)
+
+    @staticmethod
+    def wait_for(every: Sequence[Capture], seconds: float) -> None:
+        """The same for any of several captures."""
+        for each in every:
+            if each._lost and time.monotonic() >= each._look:
+                each._find_lost()
+        taps = [tap for each in every for tap in each.taps]
+        if not any(tap.ready for tap in taps):
+            found = select.select(taps, [], [], seconds)[0]
+            for each in every:
+                each._note_lost([tap for tap in each.taps if tap in found])
         time.sleep(GATHER)
+
+    def _note_lost(self, found: Sequence[Tap]) -> None:
+        """Note which of these taps have an error: their interface is down or gone."""
+        for tap in found:
+            said = tap.error()
+            if said and tap not in self._lost:
+                before = tap.interface
+                tap.interface = replace(before, name=present(before).name)
+                name = _said_name(before, tap.interface)
+                self._notify(f"{name}: {said[:1].lower()}{said[1:]}; packets are captured again once it is back")
+                self._lost.append(tap)
 
     def _find_lost(self) -> None:
         for tap in self._lost[:]:
@@ -118,8 +131,8 @@ class Capture:
 
     def parts(self, assembly: Assembly) -> Iterator[Assembled]:
         """What reassembly makes of the packets that are there now. A part's bytes are valid until the next part."""
-        tap = self._taps[0]
-        if len(self._taps) == 1 and tap.assemble is not None:
+        tap = self.taps[0]
+        if len(self.taps) == 1 and tap.assemble is not None:
             yield from assembly.read(tap.buffer, tap.assemble)
             tap.release()
             return
@@ -128,8 +141,8 @@ class Capture:
 
     def blocks(self) -> Iterator[tuple[Array, Array, int]]:
         """(buffer, PACKET rows, count) of the packets that are there now. The bytes are valid until the next block."""
-        if len(self._taps) == 1:
-            tap = self._taps[0]
+        if len(self.taps) == 1:
+            tap = self.taps[0]
             count = tap.scan(self._number)
             self._number += count
             if count:
@@ -148,43 +161,48 @@ class Capture:
             run["number"] = np.arange(self._number, self._number + len(run))
             self._number += len(run)
             yield buffer, run, len(run)
-        for tap in self._taps:
+        for tap in self.taps:
             tap.release()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The interfaces, by their present names as far as known: a rename shows when one goes down or comes back."""
-        return tuple(tap.interface.name for tap in self._taps)
+        return tuple(tap.interface.name for tap in self.taps)
 
     @property
     def links(self) -> dict[int, str]:
         """The link types, each with the names of its interfaces."""
         named: dict[int, list[str]] = {}
-        for tap in self._taps:
+        for tap in self.taps:
             named.setdefault(tap.interface.link_type, []).append(tap.interface.name)
         return {link_type: ", ".join(names) for link_type, names in named.items()}
 
     def counters(self) -> tuple[int, int]:
         """Packets that passed the filter, and how many of them the kernel dropped, since the start."""
-        both = [tap.counters() for tap in self._taps]
+        both = [tap.counters() for tap in self.taps]
         return sum(seen for seen, _ in both), sum(dropped for _, dropped in both)
 
     @property
     def backlog(self) -> float:
         """The full part of the fullest buffer, 0 to 1."""
-        return max((tap.backlog for tap in self._taps), default=0.0)
+        return max((tap.backlog for tap in self.taps), default=0.0)
+
+    @property
+    def recorded_from(self) -> Capture:
+        """The capture that has all packets."""
+        return self
 
     def stop(self) -> None:
         """Let no more packets in. Those that are there can still be read."""
-        for tap in self._taps:
+        for tap in self.taps:
             tap.stop()
 
     def unread(self) -> int:
         """Packets that passed the filter, were not dropped, and not read through `blocks`."""
-        return sum(tap.unread() for tap in self._taps)
+        return sum(tap.unread() for tap in self.taps)
 
     def close(self) -> None:
-        for tap in self._taps:
+        for tap in self.taps:
             tap.close()
 
 

@@ -75,8 +75,7 @@ def _counts(engine: Engine) -> SectionCounts:
     from kafkatap.reports.groups.group_events import READ_BY
     from kafkatap.reports.section_parts.section_counts import SectionCounts
 
-    other = engine.dissector.strings
-    return SectionCounts(("groups",), ROWS, lambda: other.other, only=frozenset((READ_BY,)))
+    return SectionCounts(("groups",), ROWS, lambda: engine.other, only=frozenset((READ_BY,)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,6 @@ def _why_not(selection: Selection, engine: Engine) -> str:
     needed = selection.engine_options
     if needed.inspectors:
         return "fields of messages are read only for a filter that is there from the start: kafkatap live -f …"
-    if needed.all_results and not engine.dissector.all_results:
+    if needed.all_results and not engine.has_all_results:
         return "topics, partitions and results are not decoded now: see the level"
     return ""
