@@ -16,8 +16,9 @@ measures:
 
 Contenders: `tcpdump -w /dev/null`, which decodes nothing, with its own buffer of 2 MiB and with one as large as
 kafkatap's; `kafkatap live` with its default limit of a third of a core, where it decodes less; `kafkatap live` without
-limit: with all detail, without topics, and headers only; `tshark -i`, which dissects every Kafka message and prints two
-columns (see bench_report.py; only with --tshark). With `--busy` another process keeps each core busy meanwhile.
+limit: with all detail, without topics, and headers only, and with `--jobs 2`; `tshark -i`, which dissects every Kafka
+message and prints two columns (see bench_report.py; only with --tshark). With `--busy` another process keeps each core
+busy meanwhile.
 
 With `--sizes`, Produce requests come in packets of 64 KB, as GRO makes them, 9,000, 1,500 and 200 bytes, instead of a
 capture (make_traffic.py), at 3 Gbit or 150,000 packets a second. Then what kafkatap counts has to be what was sent.
@@ -258,8 +259,10 @@ def contenders(ports: list[str], names: list[str], tshark: bool) -> list[Contend
         Contender(YARDSTICK, ["tcpdump", "-B", "262144", "-i", RECEIVER, "-w", "/dev/null", "tcp"], by_tcpdump),
         Contender("kafkatap live", live, by_kafkatap),
         Contender("... all detail", unlimited, by_kafkatap),
+        Contender("... two engines", [*unlimited, "--jobs", "2"], by_kafkatap),
         Contender("... no topics", [*unlimited, "--no-topics"], by_kafkatap),
         Contender("... headers only", [*unlimited, "--headers-only"], by_kafkatap),
+        Contender("... headers only, two engines", [*unlimited, "--headers-only", "--jobs", "2"], by_kafkatap),
     ]
     if tshark:
         command = f"exec tshark -n -i {RECEIVER} {' '.join(decode + fields)} tcp >/dev/null"

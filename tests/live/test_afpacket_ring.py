@@ -322,7 +322,7 @@ def test_the_ring_goes_round() -> None:
         capturing([veth.far], size=4 << 20) as capture,
         network.Wire(veth.near) as wire,
     ):
-        (ring,) = capture._taps
+        (ring,) = capture.taps
         assert isinstance(ring, Ring)
         ring.packets = ring.packets[:333]
         got: list[Taken] = []

@@ -341,7 +341,7 @@ def test_a_rename_shows_when_the_interface_goes_down(by_scapy: bool) -> None:
     """Drivers that rename an interface while it is up are followed by its number."""
     with network.veth_pair() as veth, closing(Pumped(veth.far, by_scapy)) as pumped:
         second = f"{veth.far}2"
-        pumped.capture._taps[0].interface = replace(pumped.capture._taps[0].interface, name="before")
+        pumped.capture.taps[0].interface = replace(pumped.capture.taps[0].interface, name="before")
         network.ip("link", "set", veth.far, "down")
         pumped.until(f"{veth.far} (formerly before): network is down")
         network.ip("link", "set", veth.far, "name", second)

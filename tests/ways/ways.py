@@ -20,6 +20,7 @@ from kafkatap.reports.section_parts import section_counts
 from kafkatap.reports.section_parts.registry import OVER_FACTS, load_sections, needs_of, section_names
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import kafkatap
+from tests.live.shared_source import SharedFile, joined
 from tests.live.support import FileSource
 from tests.splits.join_support import packets_at_random, rotate
 from tests.ways.reports import Whole, compared, made, one_engine, over_splits
@@ -107,10 +108,19 @@ def batches(paths: Sequence[Path], folder: Path) -> Whole:
 def live(paths: Sequence[Path], folder: Path) -> Whole:
     """As packets that come now, second by second."""
     (path,) = paths
-    source = FileSource(str(path))
-    engine = Engine(all_results=True, **needs_of(tuple(OVER_FACTS))._asdict())
+    return _live(FileSource(str(path)), Engine(all_results=True, **needs_of(tuple(OVER_FACTS))._asdict()))
+
+
+def live_of_engines(paths: Sequence[Path], folder: Path) -> Whole:
+    """The same, by two engines."""
+    (path,) = paths
+    return _live(SharedFile(str(path), 2), joined(2, all_results=True, **needs_of(tuple(OVER_FACTS))._asdict()))
+
+
+def _live(source: FileSource, engine: Engine) -> Whole:
     monitor = Monitor(source, engine, clock=source.clock, sections=tuple(OVER_FACTS), governor=Governor(None))
     monitor.run(lambda: source.over)
+    source.close()
     assert monitor.sections is not None
     return made(
         build_report(ReportCounts(), monitor.context(), sections=tuple(OVER_FACTS), over_facts=monitor.sections)
@@ -134,6 +144,7 @@ def _in_disorder(paths: list[str], seed: int) -> list[str]:
 
 _ALL = (
     pipe, compressed, processes, pipe_of_processes, files, files_of_processes, blocks, gathered, splits, batches, live,
+    live_of_engines,
 )  # fmt: skip
 WAYS: dict[str, Way] = {way.__name__: way for way in _ALL}
 
@@ -147,7 +158,7 @@ _NOT_LIVE = frozenset(("connections", "slow_connections", "clients", "throttle",
 def comparable(whole: Whole, way: str) -> dict[str, Any]:
     """What this way has as all others have it."""
     found = compared(whole)
-    if way != live.__name__:
+    if way not in (live.__name__, live_of_engines.__name__):
         return found
     over_facts = {name for section in load_sections(OVER_FACTS) for name in section.columns}
     return {name: rows for name, rows in found.items() if name in over_facts - _NOT_LIVE}

@@ -2,8 +2,9 @@
 
 A program of classic BPF, which we attach to the group, says which ring gets a packet: by a hash of both ends of its TCP
 connection, the same in both directions. Unlike the hash of the kernel, it reads the ends inside tunnels (IP in IP, GRE,
-VXLAN, Geneve), and those that an ICMP message quotes. So one ring gets a connection on every interface, with and
-without a tunnel. The kernel joins the fragments of IPv4 before. The first ring gets all other packets.
+VXLAN, Geneve) and behind VLAN tags, and those that an ICMP message quotes. So one ring gets a connection on every
+interface, with and without a tunnel. The kernel joins the fragments of IPv4 before. The first ring gets all other
+packets.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _IGNORE_OUTGOING, _ANY_ID, _DEFRAGMENT = 0x4000, 0x2000, 0x8000
 
 #: Instructions of BPF (<linux/bpf_common.h>). X_*: at X and so many bytes more.
 _LOAD_IMMEDIATE, _LOAD_HALF, _LOAD_BYTE, _X_WORD, _X_HALF, _X_BYTE = 0x00, 0x28, 0x30, 0x40, 0x48, 0x50
-_LOAD_KEPT, _LOAD_X, _LOAD_X_KEPT, _LOAD_X_LENGTH, _KEEP = 0x60, 0x01, 0x61, 0xB1, 0x02
+_LOAD_KEPT, _LOAD_X, _LOAD_X_KEPT, _KEEP = 0x60, 0x01, 0x61, 0x02
 _ADD, _ADD_X, _MULTIPLY, _AND, _LEFT, _RIGHT, _XOR_X, _FROM_X = 0x04, 0x0C, 0x24, 0x54, 0x64, 0x74, 0xAC, 0x87
 _JUMP, _IF_EQUAL, _IF_ANY, _TO_X, _RETURN, _RETURN_A = 0x05, 0x15, 0x45, 0x07, 0x06, 0x16
 #: Places that the kernel knows: the protocol of a packet, and where its network header begins.
@@ -55,12 +56,20 @@ def _by_ethertype(at: int, offset: int, name: str) -> list[_Line]:
 def _lines() -> list[_Line]:
     vxlan = 8 + 8
     return [
-        (_LOAD_HALF, _PROTOCOL), (_IF_EQUAL, _IPV4, "4", None), (_IF_EQUAL, _IPV6, "6", "first"),
-        # IPv4: what is not TCP may be a tunnel. M[0]: where the header behind IP begins.
-        "4", (_LOAD_X, 0), (_LOAD_BYTE, _IP + 9), (_IF_EQUAL, 6, "in 4", None), (_LOAD_X_LENGTH, _IP),
-        (_JUMP, 0, "other", None),
-        "6", (_LOAD_X, 0), (_LOAD_BYTE, _IP + 6), (_IF_EQUAL, 6, "in 6", None), (_LOAD_X, 40),
-        "other", (_KEEP, 15), (_FROM_X, 0), (_KEEP, 0), (_LOAD_KEPT, 15),
+        (_LOAD_X, 0), (_LOAD_HALF, _PROTOCOL), (_IF_EQUAL, _IPV4, "4", None), (_IF_EQUAL, _IPV6, "6", None),
+        (_IF_EQUAL, layers.VLAN, None, "not a tag"), (_JUMP, 0, "tag", None),
+        "not a tag", (_IF_EQUAL, layers.QINQ, None, "first"),
+        # A tag that is not beside the packet: the network header is that of IP (on its way out), or begins in the tag.
+        "tag", (_LOAD_BYTE, _IP + 4), (_RIGHT, 4), (_KEEP, 0), (_LOAD_HALF, _IP + 2),
+        (_IF_EQUAL, _IPV4, "tag of 4", None), (_IF_EQUAL, _IPV6, "tag of 6", "no tag"),
+        "tag of 4", (_LOAD_KEPT, 0), (_IF_EQUAL, 4, None, "no tag"), (_LOAD_X, 4), (_JUMP, 0, "4", None),
+        "tag of 6", (_LOAD_KEPT, 0), (_IF_EQUAL, 6, None, "no tag"), (_LOAD_X, 4), (_JUMP, 0, "6", None),
+        "no tag", (_LOAD_BYTE, _IP), (_RIGHT, 4), (_IF_EQUAL, 4, "4", None), (_IF_EQUAL, 6, "6", "first"),
+        # What is not TCP may be a tunnel. M[15]: its protocol; M[0]: where the header behind IP begins.
+        "4", (_X_BYTE, _IP + 9), (_IF_EQUAL, 6, "in 4", None), (_KEEP, 15),
+        (_X_BYTE, _IP), (_AND, 15), (_LEFT, 2), (_ADD_X, 0), (_JUMP, 0, "other", None),
+        "6", (_X_BYTE, _IP + 6), (_IF_EQUAL, 6, "in 6", None), (_KEEP, 15), (_LOAD_IMMEDIATE, 40), (_ADD_X, 0),
+        "other", (_KEEP, 0), (_TO_X, 0), (_LOAD_KEPT, 15),
         (_IF_EQUAL, 17, "udp", None), (_IF_EQUAL, 4, "ip 4", None), (_IF_EQUAL, 41, "ip 6", None),
         (_IF_EQUAL, 47, "gre", None), (_IF_EQUAL, 1, "icmp", None), (_IF_EQUAL, 58, "icmp 6", "first"),
         "ip 4", *_at_inner(0, "in 4"),

@@ -83,6 +83,9 @@ class _TapPackets:
 class Capture:
     """All captured interfaces. `notify` gets a line when an interface goes down or comes back."""
 
+    #: What an interface that is down or gone has to be, so that packets are captured again.
+    back = "back"
+
     def __init__(self, taps: Sequence[Tap], notify: Callable[[str], None] = lambda text: None) -> None:
         self.taps = tuple(taps)
         self._notify = notify
@@ -118,7 +121,7 @@ class Capture:
                 before = tap.interface
                 tap.interface = replace(before, name=present(before).name)
                 name = _said_name(before, tap.interface)
-                self._notify(f"{name}: {said[:1].lower()}{said[1:]}; packets are captured again once it is back")
+                self._notify(f"{name}: {said[:1].lower()}{said[1:]}; packets are captured again once it is {self.back}")
                 self._lost.append(tap)
 
     def _find_lost(self) -> None:

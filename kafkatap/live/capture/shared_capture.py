@@ -22,6 +22,7 @@ class _Part(Capture):
     """The packets of one engine. `seen`: the full part of its buffer when it was read last."""
 
     seen = 0.0
+    back = "up; with --jobs not if it is made anew"
 
     def parts(self, assembly: Assembly) -> Iterator[Assembled]:
         self.seen = self.backlog
