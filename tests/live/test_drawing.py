@@ -146,6 +146,14 @@ def test_what_is_told_stands_above_the_keys() -> None:
         assert len(lines) == 20
 
 
+def test_long_notices_have_three_lines() -> None:
+    words = [f"word{n}" for n in range(60)]
+    lines = drawn(Page("table"), 100, 20, notice=" ".join(words[:30]))
+    assert " ".join(line.strip() for line in lines[-4:-1]) == " ".join(words[:30])
+    assert drawn(Page("table"), 100, 20, notice=" ".join(words))[-2].rstrip().endswith("…")
+    assert drawn(Page("table"), 100, 15, notice=" ".join(words))[-2].startswith("word0 word1")
+
+
 def test_why_there_are_no_rows() -> None:
     def empty(page: Page, status: Status) -> str:
         class Quiet(Live):

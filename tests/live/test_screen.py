@@ -10,18 +10,21 @@ import select
 import shlex
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kafkatap
 from kafkatap.engine.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
@@ -31,7 +34,7 @@ from kafkatap.live.screen.look import Kept, Live
 from kafkatap.live.screen.page_sections import sections
 from kafkatap.live.screen.pages import Page, Shown
 from kafkatap.reports.section_parts.registry import counted_sections, needs_of
-from tests.cli.running import ROOT, environment
+from tests.cli.running import KAFKATAP, ROOT, environment
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode
 from tests.support.tcp import frame as kafka_frame
@@ -41,6 +44,7 @@ from . import network
 from .on_screen import step_of
 from .pane import PATIENCE, Pane, pane, until_gone
 from .support import FileSource
+from .test_signals import Talk
 
 pytestmark = pytest.mark.skipif(
     shutil.which("tmux") is None, reason="drives the screen in tmux, which is not installed"
@@ -400,3 +404,41 @@ def test_what_is_told_meanwhile_is_shown_and_said_again_at_the_end(terminal: Pan
         terminal.press("q")
         assert terminal.until_ended() == 0
         terminal.until_shown(f"kafkatap: {told}", f"kafkatap: {veth.far} is up again")
+
+
+@pytest.mark.skipif(bool(network.missing()), reason=network.missing())
+def test_the_packets_of_a_row_are_saved_while_others_are_captured(terminal: Pane, tmp_path: Path) -> None:
+    recording = tmp_path / "x.pcap"
+    with ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        ports = [server.getsockname()[1] for server in servers]
+        words = [
+            *KAFKATAP,
+            "live",
+            "-i",
+            "lo",
+            "--user",
+            "root",
+            "--write-pcap",
+            str(recording),
+            "--on",
+            "latency > 1h",
+        ]
+        terminal.start(shlex.join([*words, " or ".join(f"tcp port {port}" for port in ports)]), 120, 24)
+        terminal.until_shown("kafkatap live", "level full")
+        terminal.press("4")
+        terminal.until_shown("[4 broker]")
+        for server, port, count in zip(servers, ports, (60, 5), strict=True):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            Talk(port, client, stack.enter_context(server.accept()[0])).request(count)
+        lines = terminal.until_shown(*(f"127.0.0.1:{port}" for port in ports))
+        assert next(line for line in lines if line.startswith("127.0.0.1:")).startswith(f"127.0.0.1:{ports[0]}")
+        terminal.press("d")
+        terminal.until(lambda lines: "x-saved-" in "".join(lines) and f"127.0.0.1:{ports[0]}, of" in " ".join(lines))
+    (saved,) = tmp_path.glob("x-saved-*.pcapng")
+    assert saved.stat().st_mode & 0o777 == 0o600
+    rows = kafkatap.analyze(saved).exchanges
+    assert set(rows["broker_port"].to_pylist()) == {ports[0]}
+    assert len(rows) == 60
+    terminal.press("q")
+    assert terminal.until_ended() == 0

@@ -251,7 +251,7 @@ def test_a_typed_filter_ends() -> None:
         ("latncy > 5ms", "there is no name 'latncy'; did you mean latency?", "latncy"),
         ("api == Produc", "no API is called 'Produc'; did you mean Produce?", "Produc"),
         ("api ==", "a value", " "),
-        ("group == billing", "from the start", "group == billing"),
+        ("group == billing", "from the start: kafkatap live -f 'group == billing'", "group == billing"),
         ("record.value contains 'x'", "only `kafkatap records`", "record.value contains 'x'"),
     ],
 )

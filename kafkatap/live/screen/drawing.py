@@ -6,6 +6,7 @@ have ranks: fields of the highest rank are dropped first if the screen is narrow
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ KEYS = (
 #: What the marks in tables mean, and the height of a screen that says so.
 MARKS = ((0, "(1.02 s)", "waits for data or members"), (1, "▼", "sorted by it"), (1, "-", "none"))
 _WITH_MARKS = 16
+#: Lines for a notice on such a screen, at most: those of events are long.
+_NOTICE_LINES, _FOR_WORDS = 3, 40
 KEYS_INSIDE = (
     (0, "esc", "back"), (4, "tab", "next part"), (2, "⏎", "open"), (5, "l", "last"), (2, "w", ""),
     (3, "/", "filter"), (3, "d", "save"), (4, "p", "hold"), (1, "?", "help"), (0, "q", "quit"),
@@ -64,7 +67,7 @@ def screen_lines(drawing: Drawing, width: int, height: int) -> list[Line]:
     head = head[:keep] if keep == 4 else [head[-1]] if keep == 1 else [head[2], head[3]]
     if drawing.editing and drawing.shown.wrong.reason:
         head.append(_wrong_line(drawing, width))
-    foot = list(_foot(drawing, width)) if height >= 6 else []
+    foot = list(_foot(drawing, width, height)) if height >= 6 else []
     if height >= _WITH_MARKS and drawing.page.kind not in TEXTS:
         foot.insert(0, _fields([(rank, [(mark, ""), (f" {what}", DIM)]) for rank, mark, what in MARKS], width))
     body = _body(drawing, width, max(height - len(head) - len(foot), 1))
@@ -249,9 +252,13 @@ def _wrong_line(drawing: Drawing, width: int) -> Line:
     return [(reason, style)]
 
 
-def _foot(drawing: Drawing, width: int) -> Iterator[Line]:
+def _foot(drawing: Drawing, width: int, height: int) -> Iterator[Line]:
     if drawing.notice:
-        yield [(units.safe(drawing.notice), WARN)]
+        text = units.safe(drawing.notice)
+        is_wide = height >= _WITH_MARKS and width >= _FOR_WORDS
+        wrap = textwrap.TextWrapper(width, max_lines=_NOTICE_LINES, placeholder=" …", break_on_hyphens=False)
+        for line in wrap.wrap(text) if is_wide else [text]:
+            yield [(line, WARN)]
     if drawing.editing:
         example = "api == Produce and latency > 50ms, or a word"
         keys = [(0, "⏎", "keep"), (0, "esc", "clear"), (1, example, "")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def read_typed(text: str, engine: Engine, utc: bool) -> Typed:
         return NOTHING
     try:
         selection = Selection.of(filter=text, utc=utc)
-        why = _why_not(selection, engine)
+        why = _why_not(selection, text.strip(), engine)
     except ExpressionError as error:
         if _WORD.fullmatch(text.strip()):
             return Typed(text, text.strip())
@@ -52,11 +53,11 @@ def read_typed(text: str, engine: Engine, utc: bool) -> Typed:
     return Typed(text, reason=why, end=len(text)) if why else Typed(text, selection=selection)
 
 
-def _why_not(selection: Selection, engine: Engine) -> str:
+def _why_not(selection: Selection, text: str, engine: Engine) -> str:
     """Why it cannot be applied to what is decoded already; "" if it can."""
     needed = selection.engine_options
     if needed.inspectors:
-        return "fields of messages are read only for a filter that is there from the start: kafkatap live -f …"
+        return f"fields of messages are read only from the start: kafkatap live -f {shlex.quote(text)}"
     if needed.all_results and not engine.has_all_results:
         return "topics, partitions and results are not decoded now: see the level"
     return ""
