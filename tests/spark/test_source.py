@@ -132,3 +132,31 @@ def test_a_column_that_a_table_lacks(session: SparkSession, capture: Path) -> No
     with pytest.raises(Exception, match="Traceback") as raised:
         session.read.format("kafkatap").schema("api_nmae string").load(str(capture)).count()
     assert explain(raised.value) == "exchanges has no column 'api_nmae' (docs/tables.md)"
+
+
+def test_a_column_of_another_type(session: SparkSession, capture: Path) -> None:
+    with pytest.raises(Exception, match="Traceback") as raised:
+        session.read.format("kafkatap").schema("api_name int").load(str(capture)).count()
+    assert explain(raised.value) == "exchanges has the column 'api_name' as string, not as int"
+
+
+def test_tables_and_views_of_sql(session: SparkSession, capture: Path, tmp_path: Path) -> None:
+    """Spark gives the source no options when it reads a table of its catalog."""
+    place = tmp_path / "a b"
+    place.mkdir()
+    path = place / "sample.pcap"
+    path.symlink_to(capture)
+    wanted = len(analyze(capture).results)
+    options = f"(path '{path}', table 'results', header 'true')"
+    session.sql("DROP TABLE IF EXISTS kafkatap_results")
+    try:
+        session.sql(f"CREATE TABLE kafkatap_results USING kafkatap OPTIONS {options}")
+        assert session.sql("SELECT count(*) FROM kafkatap_results").collect()[0][0] == wanted
+        assert session.sql("SELECT count(*) FROM kafkatap_results WITH (splitSize '64k')").collect()[0][0] == wanted
+    finally:
+        session.sql("DROP TABLE IF EXISTS kafkatap_results")
+    session.sql(f"CREATE OR REPLACE TEMPORARY VIEW kafkatap_view USING kafkatap OPTIONS {options}")
+    assert session.sql("SELECT count(*) FROM kafkatap_view").collect()[0][0] == wanted
+    with pytest.raises(Exception, match="Traceback") as raised:
+        session.sql(f"CREATE TABLE other USING kafkatap OPTIONS (path '{path}', tabel 'results')")
+    assert explain(raised.value).startswith("there is no option 'tabel'; there are table, filter")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,20 +106,19 @@ def _sorted_rows(folder: Folder, table: str, files: Sequence[ActiveFile], schema
     with ExitStack() as stack:
         spilled = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafkatap-"))) if count > 1 else None
         buckets: dict[int, Any] = {}
-        for file in files:
-            for rows in rows_of(folder, table, file, schema, _ROWS):
-                mine = places[at : at + rows.num_rows]
-                at += rows.num_rows
-                placed = rows.append_column("", pa.array(mine))
-                if spilled is None:
-                    whole.append(placed)
-                    continue
-                for [bucket], chosen in groups_of(mine // length):
-                    if bucket not in buckets:
-                        options = ipc.IpcWriteOptions(compression="lz4")
-                        sink = stack.enter_context(pa.OSFile(str(spilled / str(bucket)), "wb"))
-                        buckets[bucket] = stack.enter_context(ipc.new_stream(sink, placed.schema, options=options))
-                    buckets[bucket].write_table(placed.take(pa.array(chosen)))
+        for rows in _joined(rows for file in files for rows in rows_of(folder, table, file, schema, _ROWS)):
+            mine = places[at : at + rows.num_rows]
+            at += rows.num_rows
+            placed = rows.append_column("", pa.array(mine))
+            if spilled is None:
+                whole.append(placed)
+                continue
+            for [bucket], chosen in groups_of(mine // length):
+                if bucket not in buckets:
+                    options = ipc.IpcWriteOptions(compression="lz4")
+                    sink = stack.enter_context(pa.OSFile(str(spilled / str(bucket)), "wb"))
+                    buckets[bucket] = stack.enter_context(ipc.new_stream(sink, placed.schema, options=options))
+                buckets[bucket].write_table(placed.take(pa.array(chosen)))
         if spilled is None:
             yield from _in_order(pa.concat_tables(whole))
             return
@@ -129,6 +128,20 @@ def _sorted_rows(folder: Folder, table: str, files: Sequence[ActiveFile], schema
                 rows = reader.read_all()
             (spilled / str(bucket)).unlink()
             yield from _in_order(rows)
+
+
+def _joined(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in parts of about _ROWS: many small ones are slow."""
+    import pyarrow as pa
+
+    waiting: list[pa.Table] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(one.num_rows for one in waiting) >= _ROWS:
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
 def _in_order(placed: pa.Table) -> Iterator[pa.Table]:

@@ -63,7 +63,7 @@ class Published:
 @dataclass(slots=True)
 class Publication:
     """An output folder that a run writes to (see `open_publication`). `is_private`: as of `Folder`. `begun`: when the
-    run began, ns since the epoch. `number`, `clusters`: as of `TableWriter`."""
+    run began, ns since the epoch. `number`, `clusters`, `only`: as of `TableWriter`."""
 
     out: str
     run: str
@@ -71,6 +71,7 @@ class Publication:
     begun: int = field(default_factory=time.time_ns)
     number: int | None = None
     clusters: Mapping[int, str | None] = field(default_factory=dict)
+    only: str | None = None
     _is_published: bool = False
     _is_visible: bool = False  # readers may see files of the run
 
@@ -78,7 +79,7 @@ class Publication:
     def writer(self) -> TableWriter:
         """Writes the rows of tables, on any machine."""
         return TableWriter(
-            self.out, self.run, is_private=self.is_private, number=self.number, clusters=self.clusters
+            self.out, self.run, is_private=self.is_private, number=self.number, clusters=self.clusters, only=self.only
         )  # fmt: skip
 
     def write(self, table: str, rows: pa.Table) -> list[Written]:

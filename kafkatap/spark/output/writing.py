@@ -81,7 +81,8 @@ class Written:
 class TableWriter:
     """Writes rows of the tables below `out` for a run. `captures`: in which rows can begin; None if all rows have a
     column `capture`. `is_private`: as of `Folder`. `number`: the run number of all rows; None: they
-    have none. `counts_only`: rows are only counted, for `rollup` and so on. `clusters`: of captures, for these."""
+    have none. `counts_only`: rows are only counted, for `rollup` and so on. `clusters`: of captures, for these. `only`:
+    the table of which rows are written; None: of all."""
 
     out: str
     run: str
@@ -90,6 +91,7 @@ class TableWriter:
     number: int | None = None
     counts_only: bool = False
     clusters: Mapping[int, str | None] = field(default_factory=dict)
+    only: str | None = None
     group_bytes: ClassVar[int] = GROUP_BYTES
 
     def with_captures(self, captures: CaptureIndex) -> TableWriter:
@@ -143,7 +145,7 @@ class SplitFiles:
         name = f"{split:05d}" if isinstance(split, int) else split
         self._start = f"{files_of_run(writer.run)}{name}"
         self._captures, self._number = writer.captures, writer.number
-        self._counts_only, self._clusters = writer.counts_only, writer.clusters
+        self._counts_only, self._clusters, self._only = writer.counts_only, writer.clusters, writer.only
         self._files: dict[tuple[str, str | None], ParquetFile] = {}
         self._dates: dict[str, set[int]] = {}
         self._exchanges = _Places()
@@ -258,6 +260,8 @@ class SplitFiles:
     def _add(self, table: str, date: str | None, rows: pa.Table) -> None:
         import pyarrow as pa
 
+        if self._only not in (None, table):
+            return
         rows = rows.cast(nullable_inside(in_microseconds(rows.schema)), safe=False)
         if table in OF_COUNTS:
             rows = rows.append_column("cluster", self._clusters_of(rows["capture"]))
