@@ -139,8 +139,9 @@ def _of_any_end(name: str) -> Callable[[Rows], Any]:
 
 def _is_stuck(x: Rows) -> Any:
     """Whether bytes of an end did not arrive. What a broker answers after its client closed the connection is none."""
-    is_open = (x.closed_with == NOT_CLOSED) | _by_broker(x)
-    return (x.client_unacknowledged_bytes > 0) | ((x.broker_unacknowledged_bytes > 0) & is_open)
+    was_sent = (x.broker_stuck_ns > 0) & (x.broker_stuck_at + x.broker_stuck_ns >= x.closed_at)
+    is_broker = (x.broker_unacknowledged_bytes > 0) & ((x.closed_with == NOT_CLOSED) | _by_broker(x) | was_sent)
+    return (x.client_unacknowledged_bytes > 0) | is_broker
 
 
 _is_missing = _of_any_end("gap_bytes")
