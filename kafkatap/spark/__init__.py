@@ -15,8 +15,9 @@ it:
 cluster/   sessions, Java, executors; `checked`, `explain`, `interruptible`
 output/    the rows of a split; tables as files, published all at once
 ./         executor (runs tasks of splits on a session), captures (the driver), job and stream (`kafkatap spark`),
-           stream_batch and stream_state (one batch, and what it leaves), frames (the functions above), source and
-           arrivals and arrival_source (batches of captures), arrival_log (which captures were read), pack (an archive
+           stream_batch and stream_state (one batch, and what it leaves), frames (the functions above), source,
+           source_options, source_stream and row_stream (the data source), catalog (`--table`), arrivals and
+           arrival_source (batches of captures), arrival_log (which captures were read), pack (an archive
            for executors), versions and neighbours (what a run must not replace), verifying and balance (`lake`)
 """
 

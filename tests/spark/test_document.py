@@ -41,6 +41,10 @@ SUBMIT = 'spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:/
 TABLES = "from kafkatap.spark import exchanges, read_captures"
 STREAM = "kafkatap spark 's3://captures/*.pcap' -o DIR --checkpoint CHECKPOINT"
 SOURCE = "from kafkatap.spark import register"
+SQL = """spark.sql("CREATE TABLE results USING kafkatap OPTIONS (path 'captures/2026-11-*/*.pcap', table 'results')")"""
+ARRIVING = (
+    'arriving = spark.readStream.format("kafkatap").option("stateLocation", "states/exchanges").load("captures/")'
+)
 SESSION = "from kafkatap.spark import exchanges"
 STANDALONE = "export SPARK_HOME=$(python -c 'import pyspark; print(pyspark.__path__[0])') SPARK_LOCAL_IP=127.0.0.1"
 CONNECT = 'SPARK_NO_DAEMONIZE=1 "$SPARK_HOME"/sbin/start-connect-server.sh --master spark://127.0.0.1:7077'
@@ -51,8 +55,8 @@ ARTIFACTS = 'spark.addArtifacts("kafkatap.tar.gz#kafkatap-archive", archive=True
 LAKE = "kafkatap lake verify tables"
 REPORT = "kafkatap report tables"
 RUN = (
-    COMMAND, LAKE, REPORT, SUBMIT, TABLES, STREAM, SOURCE, SESSION, STANDALONE, CONNECT, WITH_PYTHON, PACK, ARCHIVES,
-    ARTIFACTS,
+    COMMAND, LAKE, REPORT, SUBMIT, TABLES, STREAM, SOURCE, SQL, ARRIVING, SESSION, STANDALONE, CONNECT, WITH_PYTHON,
+    PACK, ARCHIVES, ARTIFACTS,
 )  # fmt: skip
 
 
@@ -203,11 +207,16 @@ def test_python_on_one_machine(document: Mapping[str, Block], desk: Desk, exchan
     lines = (
         "from kafkatap.spark.cluster.session import open_session", 'spark = open_session("local[2]")', tables,
         'print("results", captures.table("results").count())', source, 'print("source", exchanges.count())',
+        document[SQL].text.replace("captures/2026-11-*/*.pcap", f"{desk.folder}/captures/*.zst"),
+        document[ARRIVING].text.replace("option(", 'option("quiet", "0s").option(', 1),
+        'print("arrived", spark.read.parquet("exchanges").count())',
     )  # fmt: skip
     (desk.folder / "blocks.py").write_text("\n".join(lines))
     said = desk.run("python blocks.py")
     assert "|Produce" in said.replace(" ", "")
     assert f"source {exchanges}" in said
+    assert "|error_code" in said.replace(" ", "")
+    assert 0 < int(re.findall(r"arrived (\d+)", said)[0]) <= exchanges
     assert int(re.findall(r"results (\d+)", said)[0]) > exchanges // 2
 
 

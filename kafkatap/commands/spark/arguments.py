@@ -71,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--path-pattern", metavar="PATTERN",
                       help="find cluster, site and host of a capture in its path, for columns of the table files, such "
                       "as '{cluster}/{host}/*'; * stands for any part of a folder or name")  # fmt: skip
+    what.add_argument("--table", metavar="SCHEMA",
+                      help="also name the tables in a schema of Spark's catalog, such as spark_catalog.kafka; the "
+                      "session needs Delta's package")  # fmt: skip
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     what.add_argument("--strict", action="store_true",
                       help="publish nothing if a capture is damaged (default: publish what could be read)")  # fmt: skip

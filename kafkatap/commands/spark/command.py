@@ -19,6 +19,7 @@ from ...complaints import complain
 from ...engine.selection import Selection, selection_of
 from ...installation import install_command, own_version
 from ...library import UnreadableCaptureError
+from ...spark.catalog import Catalog
 from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch, rows_text
@@ -94,6 +95,8 @@ def _check(options: argparse.Namespace) -> list[File]:
     found = find(options.captures) if options.checkpoint is None else []
     if options.verbose and options.checkpoint is None:
         complain(f"{len(found):,} captures")
+    if options.table is not None:
+        Catalog(options.table)
     if options.path_pattern is not None:
         PathPattern(options.path_pattern).check(absolute(file.path) for file in found)
     check_folder(options.output, is_private=bool(options.keylog))
@@ -130,8 +133,15 @@ def _run(options: argparse.Namespace, run: RunOptions) -> JobResult:
             opened.append(
                 open_session(options.master, config=settings, archive=options.archive, log=options.log, for_jobs=True)
             )
+        catalog = None if options.table is None else Catalog(options.table)
+        if catalog is not None:
+            catalog.check(opened[0])
+            catalog.add(opened[0], options.output)  # before the job, so that it may refuse
         with watching(options.progress == LINES, bars) as watch:
-            return _job(opened[0], options, run, watch)
+            result = _job(opened[0], options, run, watch)
+        if catalog is not None:
+            catalog.add(opened[0], options.output)
+        return result
 
     try:
         return interruptible(lambda: next(iter(opened), None), work)
