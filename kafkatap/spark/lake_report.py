@@ -76,7 +76,7 @@ def lake_report(
         total.merge(counts.report_counts())
         connections.merge(counts.connection_counts())
         chosen |= counts.captures()
-    stored = None if query.chooses_ends else LakeSections.read(out, query, sections, names)
+    stored = None if query.chooses_ends else LakeSections.read(out, query, sections, names, by == "topic")
     if stored is not None:
         total.merge(stored.report)
     files = [info for info in files if info.capture in chosen or not query.selection]
@@ -149,9 +149,13 @@ def context_of_lake(
     out: str, files: Sequence[FileInfo], query: LakeQuery, left_out: Mapping[str, int] = MappingProxyType({})
 ) -> Context:
     """Ledger, files and times of captures, within the hours of the query. `left_out`: as of `Shared`."""
-    captures = {info.capture for info in files}
-    rows = read_table(out, "ledger").to_pylist()
-    ledger = sum_ledgers({r["section"]: {r["part"]: r["count"]}} for r in rows if r["capture"] in captures)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = read_table(out, "ledger")
+    rows = rows.filter(pc.is_in(rows["capture"], pa.array([info.capture for info in files], pa.int64())))
+    sums = rows.group_by(["section", "part"], use_threads=False).aggregate([("count", "sum")]).to_pylist()
+    ledger = sum_ledgers({row["section"]: {row["part"]: row["count_sum"]}} for row in sums)
     for parts in ledger.values():
         if parts.get("unfinished", 0) < 0:  # begun in captures that are not among these
             parts["total"] -= parts.pop("unfinished")

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.kernels.arrays import groups_of
+from kafkatap.reports.rollup_tables import FORMS
+from kafkatap.reports.section_parts.stored import STORED_TABLE
 
 from .delta import active_files, commit_replacement
 from .delta_schema import kept_schema
@@ -35,6 +37,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "exchanges": ("client_id", "broker_ip", "broker_port", "request_first"),
     "connections": ("client_id", "broker_ip", "broker_port", "connection_first"),
     "records": ("client_id", "topic", "message_first"),
+    **dict.fromkeys(FORMS, ("client_id", "broker_ip", "broker_port", "hour")),
+    STORED_TABLE: ("form", "hour"),
 }
 #: Bytes of the files of a bucket, and the most buckets: each has an open file.
 _BUCKET, _MOST_BUCKETS = 16 << 20, 200
