@@ -24,7 +24,7 @@ from ..parquet.partitions import to_microseconds
 from .lake_query import LakeQuery
 from .lake_report import lake_report
 from .output.compaction import rights_of
-from .output.delta import active_files, is_delta, naming_table, open_table, read_table, transaction_version
+from .output.delta import SAME_ROWS, active_files, is_delta, naming_table, open_table, read_table, transaction_version
 from .output.stores import delta_location
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def _changed(out: str, before: int | None, version: int) -> list[str]:
         try:
             found = set[tuple[str, str | None]]()
             for entry in [] if before is None else open_table(out, STORED_TABLE).history(version - before):
-                if before is not None and before < entry["version"] <= version and entry["operation"] not in _SAME_ROWS:
+                is_same = entry["operation"] in _SAME_ROWS or SAME_ROWS in entry
+                if before is not None and before < entry["version"] <= version and not is_same:
                     found |= files(entry["version"]) ^ files(entry["version"] - 1)
         except DeltaError:  # its log was cleaned
             before = None

@@ -328,6 +328,10 @@ class TableChanges:
         )
 
 
+#: What the log of a table says of a commit that leaves the rows as they are.
+SAME_ROWS = "kafkatap.sameRows"
+
+
 def commit_replacement(out: str, table: str, files: Sequence[ActiveFile], written: Sequence[Written]) -> None:
     """Commit files that have the rows of others, which are removed. OSError if one of them is gone already."""
     from deltalake import CommitProperties
@@ -339,7 +343,7 @@ def commit_replacement(out: str, table: str, files: Sequence[ActiveFile], writte
         if not {file.path for file in files} <= {file.path for file in active_files(delta)}:
             raise OSError(f"{out}/{table}: another run has replaced its files meanwhile; repeat the command")
         actions = [*(_add(one, False) for one in written), *(_remove(file, False) for file in files)]
-        properties = CommitProperties({"isBlindAppend": False}, max_commit_retries=0)
+        properties = CommitProperties({"isBlindAppend": False, SAME_ROWS: True}, max_commit_retries=0)
         try:
             delta.create_write_transaction(
                 actions, "append", delta.schema(), partition_columns(table), commit_properties=properties
