@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -13,9 +14,13 @@ from . import capture_filter
 from .afpacket_ring import Ring, check_capability
 from .fanout import Fanout
 from .interfaces import find
-from .packet_source import Capture
+from .packet_source import GATHER, Capture
 
 Array = np.ndarray[Any, Any]
+
+
+#: The full part of a buffer up to which packets gather for longer than GATHER, and how many times that at most.
+_NEARLY_EMPTY, _LONGEST = 0.05, 4
 
 
 class _Part(Capture):
@@ -38,7 +43,13 @@ class SharedCapture(Capture):
         super().__init__([tap for each in shares for tap in each.taps])
 
     def wait(self, seconds: float) -> None:
-        self.wait_for((*self.shares, *self._others()), seconds)
+        """As of `Capture`. Packets gather for longer while the buffers are nearly empty: each engine has its rounds."""
+        every = (*self.shares, *self._others())
+        self.wait_for(every, seconds)
+        for _ in range(min(len(self.shares), _LONGEST) - 1):
+            if max(each.backlog for each in every) > _NEARLY_EMPTY:
+                return
+            time.sleep(GATHER)
 
     def _others(self) -> tuple[Capture, ...]:
         return () if self._whole is None else (self._whole,)
