@@ -39,6 +39,8 @@ class Share(Protocol):
     """The packets of one engine: a `packet_source.Capture`."""
 
     def parts(self, assembly: Assembly) -> Iterator[Assembled]: ...
+    @property
+    def has_more(self) -> bool: ...
 
 
 class _Round(NamedTuple):
@@ -105,6 +107,7 @@ class JoinedEngine(Engine):
             member.join(self._names, order)
         self.strings, self.addresses = Strings(self._names), self._names.addresses
         self._threads: list[ThreadPoolExecutor] = []
+        self._ids: list[int] = []
         self._running: list[Future[_Round]] = []
         self._found: list[_Round] = []  # in rounds that are over, and nobody has taken
         self._told = [(0, 0)] * len(members)  # listeners and brokers of which each engine has told others
@@ -118,9 +121,14 @@ class JoinedEngine(Engine):
         if not self._running and not self._found:
             self._start(shares)
         found = self._take()
-        if any(each.packets for each in found):
+        if any(share.has_more for share in shares):
             self._start(shares)
         yield from found
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a round runs."""
+        return bool(self._running)
 
     def settled(self) -> Iterator[Batch]:
         """Let the engines rest; yield the batches that nobody has taken."""
@@ -128,13 +136,14 @@ class JoinedEngine(Engine):
             yield from each.batches
 
     def native_threads(self) -> list[int]:
-        """The threads of the engines, by the system's ids."""
+        """The threads of the engines, by the system's ids. Does not wait for a round."""
         self._begin()
-        return [each.submit(threading.get_native_id).result() for each in self._threads]
+        return self._ids
 
     def _begin(self) -> None:
         if not self._threads:  # they have the rights that this thread has by now
             self._threads += [ThreadPoolExecutor(1, f"kafkatap-engine-{n}") for n in range(len(self._members))]
+            self._ids = [each.submit(threading.get_native_id).result() for each in self._threads]
 
     def _start(self, shares: Sequence[Share]) -> None:
         self._begin()

@@ -71,6 +71,10 @@ class Source(Protocol):
     def backlog(self) -> float:
         """The full part of the buffer of waiting packets, 0 to 1."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether so many packets wait that a round is worth its cost."""
+
     def stop(self) -> None:
         """Let no more packets in. Those that are there can still be read."""
 
@@ -154,7 +158,7 @@ class Monitor:
         try:
             while not stop():
                 self.source.wait(0.2)
-                while self.step() and not stop():
+                while self.step() and not stop() and self._has_more():
                     if self._readers:
                         time.sleep(0.0002)  # let other threads have the lock
                     rest = self.governor.pause()
@@ -163,6 +167,11 @@ class Monitor:
             self._read_rest()
         finally:
             self.finish()
+
+    def _has_more(self) -> bool:
+        """Whether to read on at once. Each round has a fixed cost, so few packets are left to gather."""
+        engine = self.engine
+        return engine.is_running if isinstance(engine, JoinedEngine) else self.source.has_more
 
     def _read_rest(self) -> None:
         """Read what arrived before the end. The kernel holds some packets back until their block expires."""

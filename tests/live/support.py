@@ -32,7 +32,7 @@ class FileSource:
     def clock(self) -> int:
         return self.now
 
-    backlog = 0.0
+    backlog, has_more = 0.0, True
 
     def wait(self, seconds: float) -> None:
         self.now += self._step

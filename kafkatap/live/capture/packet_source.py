@@ -22,6 +22,8 @@ Array = np.ndarray[Any, Any]
 
 #: Seconds in which packets gather, because each round has a fixed cost.
 GATHER = 0.05
+#: The full part of the buffer from which on packets are read at once.
+LITTLE = 0.02
 #: Seconds between two looks for an interface that is down or gone.
 LOOK_AGAIN = 1.0
 
@@ -189,6 +191,11 @@ class Capture:
     def backlog(self) -> float:
         """The full part of the fullest buffer, 0 to 1."""
         return max((tap.backlog for tap in self.taps), default=0.0)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether so many packets wait that a round is worth its cost."""
+        return self.backlog >= LITTLE
 
     @property
     def recorded_from(self) -> Capture:
