@@ -51,7 +51,6 @@ OFTEN = (
     "--filter",
     "--client",
     "--min-change",
-    "--one-sided",
     "--exit-code",
     "-n",
     "--html",
