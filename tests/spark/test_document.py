@@ -1,7 +1,7 @@
 """Every command and every Python block of docs/spark.md runs, in an environment that is made of the wheel.
 
 Each test runs some blocks as they are written, but for the places in them: local folders instead of stores and of HDFS,
-free ports, local masters. `NOT_RUN` names the blocks that need what no test has.
+free ports, local masters.
 """
 
 from __future__ import annotations
@@ -28,11 +28,6 @@ from tests.support.wheel import ROOT, environment
 
 DOCUMENT = ROOT / "docs" / "spark.md"
 SAMPLES = ("live-4.3", "apache-2.8")
-#: Blocks by their first command or line: what they need is in no test.
-NOT_RUN = {
-    "kafkatap spark 's3://captures/**/*.pcap.zst' -o s3://tables/kafka --master k8s://https://HOST:6443":
-        "Kubernetes and an object store",
-}  # fmt: skip
 #: This is what the fixture `python` does, from the wheel instead of a registry.
 INSTALLED = "pip install '.[spark]'"
 #: The blocks that run, by the first command or line of each.
@@ -96,7 +91,7 @@ def document() -> dict[str, Block]:
 
 
 def test_each_block_is_known(document: Mapping[str, Block]) -> None:
-    assert sorted(document) == sorted((*RUN, *NOT_RUN, INSTALLED))
+    assert sorted(document) == sorted((*RUN, INSTALLED))
 
 
 # ---------------------------------------------------------------- the places
