@@ -141,7 +141,7 @@ _READ = {
     "rollup": ("capture", "error_codes", *OUTCOMES),
     "rollup_errors": ("capture", "count"),
     "rollup_connections": ("capture", "connections"),
-    STORED_TABLE: ("capture", "rows"),
+    STORED_TABLE: ("capture", "form", "rows", "layout"),
 }
 
 
@@ -168,8 +168,7 @@ def _by_date(out: str, names: Iterable[str]) -> Iterator[dict[str, pa.Table]]:
         for name, dataset in datasets.items():
             with naming_table(out, name):
                 columns = [column for column in _READ[name] if column in dataset.schema.names]
-                wanted = is_then & (pc.field("form") == EXCHANGES_KEPT) if name == STORED_TABLE else is_then
-                found[name] = dataset.to_table(columns=columns, filter=wanted)
+                found[name] = dataset.to_table(columns=columns, filter=is_then)
         yield found
 
 
@@ -215,6 +214,7 @@ class _Rows:
         self._pairs: Counter[tuple[int, int]] = Counter()
         self._lost = 0  # exchanges of results
         self._stale = 0  # exchanges that lack their records, or of which only records are there
+        self._rows_lacking: Counter[int] = Counter()  # rows of `section_counts`
         self._with_messages: set[int] = set()  # captures with counts of messages
         #: What the rollup lacks, by what it counts, and by capture. Below 0: it has too many.
         self._not_in_rollup: dict[str, Counter[int]] = {
@@ -228,6 +228,8 @@ class _Rows:
             self._unknown[name] += int((~np.isin(captures, self._identities)).sum())
             if name in ("exchanges", "connections"):
                 self._compare(name, rows[0].to_numpy(), captures)
+        if STORED_TABLE in tables:
+            counted = {**counted, STORED_TABLE: self._count_messages(tables[STORED_TABLE])}
         self._add_rollup(counted)
         if "exchanges" not in tables:
             return
@@ -248,6 +250,15 @@ class _Rows:
             lacking.subtract(of_rollup)
             if what == _MESSAGES:
                 self._with_messages |= of_rollup.keys()
+
+    def _count_messages(self, rows: pa.Table) -> pa.Table:
+        """Compare the number of rows of `section_counts` with what these say themselves. Return those that say so."""
+        is_total = np.array(rows["form"].to_pylist()) == EXCHANGES_KEPT
+        totals = rows.filter(is_total)
+        for capture, count in zip(totals["capture"].to_pylist(), totals["layout"].to_pylist(), strict=True):
+            self._rows_lacking[capture] += int(count)
+        self._rows_lacking.subtract(rows["capture"].to_numpy()[~is_total].tolist())
+        return totals
 
     def _compare_records(self, results: pa.Table, records: pa.Table, exchanges: Array) -> None:
         """Count the exchanges whose records are not there, though their run wrote some of the capture, and those of
@@ -293,6 +304,11 @@ class _Rows:
                     counts_of = STORED_TABLE if what == _MESSAGES else "the rollup"
                     text = f"{counts_of} {verb} {abs(count):,} {what} of {self._name(capture)}; run the capture again"
                     yield LakeFinding("rollup", text, abs(count))
+        for capture, count in self._rows_lacking.items():
+            if count and capture in self._known:
+                verb = "lacks" if count > 0 else "has too many: "
+                text = f"{STORED_TABLE} {verb} {abs(count):,} rows of {self._name(capture)}; run the capture again"
+                yield LakeFinding("rollup", text, abs(count))
         for (table, capture), count in self._doubles.items():
             text = f"{table}: {count:,} rows of {self._name(capture)} are there more than once"
             yield LakeFinding("double", text, count)

@@ -28,8 +28,7 @@ from .section_counts import SectionCounts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The names of parts that are of no section: the rows of a report by topic, names of topics by id, and a row without
-#: columns for each exchange.
+#: The names of what is of no section: rows of a report by topic, names of topics by id, the number of exchanges.
 _TOPICS, _NAMES, EXCHANGES_KEPT = "by topic", "topic names", "exchanges"
 #: The most rows of a form: as many as one run has.
 ROWS = 250_000
@@ -43,13 +42,18 @@ STORED_COLUMNS = (
 
 
 def kept_table(hour: int, parts: Iterable[Part], names: Names, exchanges: int) -> pa.Table:
-    """Rows of STORED_COLUMNS. `hour`: since the epoch. `exchanges`: that were counted; the rows of EXCHANGES_KEPT add
-    up to all that a lake has."""
+    """Rows of STORED_COLUMNS. `hour`: since the epoch. `exchanges`: that were counted. A row of EXCHANGES_KEPT has both
+    this number and, as its layout, that of the other rows."""
+    import pyarrow as pa
+
     from ..arrow_arrays import arrow_numbers
     from ..tables import arrow_type
 
-    number = np.zeros((exchanges, 0), np.int64)
-    rows = stored_table((Part(EXCHANGES_KEPT, {}, number), *parts), names)
+    rows = stored_table(parts, names)
+    if rows.num_rows or exchanges:
+        row = [EXCHANGES_KEPT, str(rows.num_rows), exchanges, b"", [], []]
+        columns = [pa.array([value], field.type) for value, field in zip(row, rows.schema, strict=True)]
+        rows = pa.concat_tables([pa.Table.from_arrays(columns, schema=rows.schema), rows])
     return rows.add_column(0, "hour", arrow_numbers(np.full(rows.num_rows, hour * HOUR), arrow_type(TIME)))
 
 

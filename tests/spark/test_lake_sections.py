@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kafkatap.engine.selection import Selection
 from kafkatap.reports.section_parts.registry import OF_LAKES
 from kafkatap.reports.section_parts.stored import STORED_TABLE
 from kafkatap.spark import section_tables
@@ -19,6 +20,7 @@ from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.writing import TableWriter
 from kafkatap.spark.verifying import forget, named_captures, verify
 from kafkatap.splits import tasks, two_passes
+from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import ROOT, kafkatap
 from tests.spark.jobs import run_job
 from tests.spark.test_lake_report import COARSE, SAMPLES, report
@@ -128,6 +130,15 @@ def test_a_lake_without_counts_of_messages(tmp_path: Path) -> None:
     run_job(SAMPLES[0], out)
     assert {each.kind for each in verify(str(out))} <= {"gap"}
     compare(out, SAMPLES[:2], "--sections", "topics")
+
+
+def test_captures_that_have_nothing_to_say(tmp_path: Path) -> None:
+    """They are not of an earlier version."""
+    options = RunOptions(selection=Selection.of(apis=["ApiVersions"]))
+    run_job(SAMPLES[2], tmp_path / "out", options=options)
+    found = report(tmp_path / "out")
+    assert found["reports"]["latency"][0]["answered"] > 5
+    assert not any("sections over messages" in text for text in found["warnings"])
 
 
 def test_counts_that_are_there_twice(tmp_path: Path) -> None:

@@ -359,7 +359,7 @@ def _rolled_back(table: str) -> Callable[[str], None]:
 
 TABLES_OF_LAKE = (
     "exchanges", "results", "connections", "files", "ledger", "rollup", "rollup_errors", "rollup_connections",
-    "records",
+    "section_counts", "records",
 )  # fmt: skip
 FAULTS: dict[str, Callable[[str], None]] = {
     **{f"a file of {table} is gone": _without_file(table) for table in TABLES_OF_LAKE},
