@@ -28,7 +28,7 @@ from kafkatap.reports.connection_columns import COLUMNS, CONNECTION_ROW
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_forms import ADDRESS, TEXT, Numbers, numbers_by_kind
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.counting.stored_counts import Part
+from kafkatap.reports.counting.parts import Part
 from kafkatap.reports.name_table import NameTable
 from kafkatap.reports.section_parts import stored
 from kafkatap.reports.section_parts.registry import SEEN_TWICE

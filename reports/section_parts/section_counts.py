@@ -20,7 +20,7 @@ from ..batch import Array, Batch, Names
 from ..counting.connection_counts import without_twins
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT, CountStore, FormCounts, Numbers, numbers_by_kind, numbers_in
 from ..counting.counts import ReportCounts
-from ..counting.stored_counts import Part
+from ..counting.parts import Part
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
 from .notable import NotableExchanges

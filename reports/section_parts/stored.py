@@ -19,7 +19,8 @@ from ..batch import Array, Context, Names
 from ..counting.count_forms import TEXT
 from ..counting.counts import TOPICS, ReportCounts
 from ..counting.hour_counts import HOUR
-from ..counting.stored_counts import COLUMNS, Part, stored_table
+from ..counting.parts import Part
+from ..counting.stored_counts import COLUMNS, stored_table
 from ..name_table import NameTable
 from ..table_columns import TIME, TableColumn
 from .registry import OF_LAKES, counted_sections

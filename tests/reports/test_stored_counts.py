@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.count_forms import ADDRESS, NUMBER, TEXT, CountForm, FormCounts
 from kafkatap.reports.counting.count_table import ANY, LATEST, MAX, MIN, SUM
-from kafkatap.reports.counting.stored_counts import Part, parts_of, stored_table
+from kafkatap.reports.counting.parts import Part
+from kafkatap.reports.counting.stored_counts import parts_of, stored_table
 from kafkatap.reports.name_table import NameTable
 
 FORM = CountForm(

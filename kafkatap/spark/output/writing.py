@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.reports.batch import Context, Names
-    from kafkatap.reports.counting.stored_counts import Part
+    from kafkatap.reports.counting.parts import Part
 
     from ...splits.capture_ledgers import CaptureIndex
 
