@@ -2,6 +2,8 @@
 
 paths              the captures that a user names: files, pipes, folders, globs
 storage            files by local path or URI (s3://, gs://, hdfs://), found and opened
+stores             the schemes of URIs, and pyarrow's file systems of them
+store_settings     credentials and endpoints: of URIs, of `spark.hadoop.fs.*`, of environment variables
 identity           an integer for each capture file, of its bytes
 pipes              captures that can be read only once: standard input, named pipes
 decompression      gzip and zstd, up to the byte where they are damaged

@@ -2,7 +2,8 @@
 
 Paths and URIs may name folders and globs. `find` lists their files and `expand` the names of these; `open_input` and
 `size_of` accept one such name. A URI may end in options of its store (`?region=...&endpoint_override=...`); the names
-found keep them. Only URIs import pyarrow. Every failure is an OSError whose text names the path.
+found keep them, and the scheme as it was written. `dbfs:/x` is the file `/dbfs/x`. Only URIs import pyarrow. Every
+failure is an OSError whose text names the path.
 """
 
 from __future__ import annotations
@@ -11,21 +12,19 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from functools import cache
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from ..installation import without_arrow
 from .pipes import is_pipe
 
 #: Files of a folder with these suffixes are no captures.
 _OTHER_SUFFIXES = (".txt", ".tsv", ".csv", ".json", ".md", ".log", ".html", ".parquet", ".sh", ".py", ".tmp", ".part")
 #: Expressions. `re` compiles them at their first use: a run on local files needs none.
 _URI = r"(?s)([A-Za-z][A-Za-z0-9+.-]+)://([^/?]*)/?(.*)"
-_CREDENTIALS = r"(\b[A-Za-z][A-Za-z0-9+.-]+://)[^/@\s]+@"
+_CREDENTIALS = r"(\b(?:((?:abfs|wasb)s?)|[A-Za-z][A-Za-z0-9+.-]+)://)([^/@\s:]*)[^/@\s]*@"
 _OPTIONS = r"\?(?=\w+=)"
 _WILD = r"[*?[]"
-#: Hadoop's names of stores, and pyarrow's names of the same stores.
-_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+_DBFS = r"dbfs:/+"
 
 
 class InputFile(Protocol):
@@ -50,13 +49,23 @@ def is_uri(path: str) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """A path, or a text with paths, without user names and passwords in URIs."""
-    return re.sub(_CREDENTIALS, r"\1", text)
+    """A path, or a text with paths, without user names and passwords in URIs. Azure's have containers there."""
+    return re.sub(_CREDENTIALS, lambda found: found[1] + (f"{found[3]}@" if found[2] else ""), text)
 
 
 def absolute(path: str) -> str:
     """A path or pattern that names the same files in any process of this machine. URIs stay as they are."""
+    path = mounted(path)
     return path if is_uri(path) else os.path.abspath(path)
+
+
+def mounted(path: str) -> str:
+    """The local path of `dbfs:/...`, and any other path or URI as it is. OSError if it is not mounted here."""
+    if not path.startswith("dbfs:"):
+        return path
+    if not os.path.isdir("/dbfs"):
+        raise OSError(f"{path}: this machine has no folder /dbfs; on Databricks, use a volume (/Volumes/...)")
+    return re.sub(_DBFS, "/dbfs/", path)
 
 
 def expand(patterns: str | Sequence[str]) -> list[str]:
@@ -72,12 +81,14 @@ def find(patterns: str | Sequence[str]) -> list[File]:
     FileNotFoundError names a pattern that matches nothing.
     """
     found: set[File] = set()
-    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+    for pattern in map(mounted, [patterns] if isinstance(patterns, str) else patterns):
         files = list(_Store(pattern).files() if is_uri(pattern) else _local(pattern))
         if not files:
             wild = re.search(_WILD, _key(pattern) if is_uri(pattern) else pattern)
             what = "there is no such file or folder"
-            if wild:
+            if is_uri(pattern) and not _Store(pattern).has_root:
+                what = "there is no such bucket"
+            elif wild:
                 what = "no file matches"
             elif not is_uri(pattern) and os.path.isdir(pattern):
                 what = "the folder has no captures"
@@ -88,10 +99,12 @@ def find(patterns: str | Sequence[str]) -> list[File]:
 
 def open_input(path: str) -> InputFile:
     """Open one file without a buffer: callers read large blocks."""
+    path = mounted(path)
     if not is_uri(path):
         return open(path, "rb", buffering=0)
     store = _Store(path)
-    opened: InputFile = store.system.open_input_file(store.at(store.key))
+    with store.naming():
+        opened: InputFile = store.system.open_input_file(store.at(store.key))
     return opened
 
 
@@ -122,6 +135,7 @@ def _range(file: InputFile, start: int, count: int) -> bytes:
 
 def size_of(path: str) -> int:
     """The size of one file in bytes. FileNotFoundError where there is no such file."""
+    path = mounted(path)
     if not is_uri(path):
         return os.stat(path).st_size
     store = _Store(path)
@@ -149,6 +163,7 @@ def exists(path: str) -> bool:
 
 def system_of(path: str) -> tuple[Any, str]:
     """The pyarrow file system of a path or URI, and the path within it."""
+    path = mounted(path)
     if is_uri(path):
         store = _Store(path)
         return store.system, store.at(store.key)
@@ -193,22 +208,6 @@ def _is_capture(name: str) -> bool:
 # ---------------------------------------------------------------- other stores
 
 
-@cache
-def _system(scheme: str, host: str, options: str) -> tuple[Any, str]:
-    """A pyarrow file system, and the prefix of its paths. Each process keeps one per store, with its connections."""
-    try:
-        from pyarrow import fs
-    except ModuleNotFoundError:
-        raise OSError(f"{scheme}://{host}: {without_arrow('stores need')}") from None
-
-    uri = f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{host}/{options}"
-    try:
-        system, root = fs.FileSystem.from_uri(uri)
-    except ValueError as error:
-        raise OSError(f"{uri}: {error}") from None
-    return system, root.rstrip("/") + "/"
-
-
 class _Store:
     """The store and the key of a URI. A key is the path within the store, without its options."""
 
@@ -219,7 +218,30 @@ class _Store:
         self._options = parts[3][len(key) :]
         self.key = key.rstrip("/")
         self._prefix = f"{parts[1]}://{parts[2]}/"
-        self.system, self._root = _system(parts[1], parts[2], self._options)
+        from .stores import file_system
+
+        self.system, self._root = file_system(parts[1].lower(), parts[2], self._options)
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Raise failures of the store with what is wrong, in one line."""
+        from .stores import naming
+
+        return naming(f"{self._prefix}{self.key}", self._list_nothing)
+
+    def _list_nothing(self) -> None:
+        """List a folder that is not there."""
+        from pyarrow import fs
+
+        self.system.get_file_info(fs.FileSelector(f"{self.at(self.key)}/_", allow_not_found=True))
+
+    @property
+    def has_root(self) -> bool:
+        """Whether its bucket or container exists, or may exist."""
+        root = self._root.rstrip("/")
+        try:
+            return not root or self.system.get_file_info([root])[0].type.name != "NotFound"
+        except OSError:
+            return True
 
     def at(self, key: str) -> str:
         """The path that pyarrow uses for a key."""
@@ -227,7 +249,9 @@ class _Store:
 
     def described(self, selector: Any) -> Iterator[File]:
         """The files that a pyarrow selector, or a list of pyarrow's paths, names."""
-        for info in self.system.get_file_info(selector):
+        with self.naming():
+            found = self.system.get_file_info(selector)
+        for info in found:
             if info.is_file:
                 key = info.path.removeprefix(self._root)
                 yield File(f"{self._prefix}{key}{self._options}", info.size or 0, info.mtime_ns or 0)
@@ -236,7 +260,8 @@ class _Store:
         """The files that the URI names, as `find` yields them."""
         from pyarrow import fs
 
-        [info] = self.system.get_file_info([self.at(self.key)])
+        with self.naming():
+            [info] = self.system.get_file_info([self.at(self.key)])
         if info.is_file:
             yield from self.described([info.path])
         elif not re.search(_WILD, self.key):

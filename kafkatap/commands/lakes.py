@@ -20,7 +20,7 @@ def chosen_lake(named: Sequence[str]) -> str | None:
     if len(named) != 1 or "://" not in named[0]:
         return None
     [uri] = named
-    has_suffix = "." in uri.rstrip("/").rpartition("/")[2]
+    has_suffix = "." in uri.partition("?")[0].rstrip("/").rpartition("/")[2]
     return uri if "*" not in uri and not has_suffix and _is_lake(uri) else None
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from .arrivals import BATCH_SIZE, ArrivalPlanner
+from .cluster.store_access import use_of
 from .stream_state import StateFolder
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class ArrivedCaptures(DataSource):
         return "batch long"
 
     def streamReader(self, schema: StructType) -> Arrivals:  # noqa: N802
+        use_of(self)
         options = self.options
         files = options.get("files")
         return Arrivals(

@@ -28,6 +28,7 @@ from ..splits.surveys import Choice, Surveys
 from ..splits.task_rows import DecodeInput
 from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_context, report_of
 from .cluster.session import cores_of
+from .cluster.store_access import adopt
 from .executor import RowsOf, SparkExecutor
 from .output.writing import OF_COUNTS, TableWriter
 
@@ -74,6 +75,9 @@ class Captures(TwoPasses):
     listed: Sequence[File] | None = None
     folders: SharedFolders | None = None
     choose: Choice | None = None
+
+    def __post_init__(self) -> None:
+        adopt(self.spark)
 
     @cached_property
     def files(self) -> list[File]:

@@ -21,6 +21,7 @@ from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
 from ..splits.secrets import read_key_logs
 from .captures import Captures
+from .cluster.store_access import adopt
 from .lake_points import IN_PART, WHOLE_OUTCOMES
 from .output.delta import open_table
 
@@ -72,6 +73,7 @@ def read_captures(
         brokers=_several(broker), apis=_several(api), start=None if start is None else moment_of(start),
         end=None if end is None else moment_of(end), definitions=known,
     )  # fmt: skip
+    adopt(spark)
     key_log = None if keylog is None else read_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
     options = RunOptions(ReadOptions(tuple(ports), known, key_log=key_log), selection=selection)
     return Captures(spark, captures, split_size, options, strict)
@@ -127,6 +129,7 @@ def exchanges_once(spark: SparkSession, lake: str) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
+    adopt(spark)
     table = open_table(absolute(lake), "exchanges")
     rows = spark.read.option("basePath", table.table_uri).option("mergeSchema", "true").parquet(*table.file_uris())
     connections = open_table(absolute(lake), "connections")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from ..captures.store_settings import use, used
 from ..engine.read_options import ReadOptions
 from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
@@ -23,6 +24,7 @@ from ..splits.secrets import read_key_logs
 from ..splits.task_rows import dump
 from .captures import Captures, spark_schema
 from .cluster.failures import OptionError
+from .cluster.store_access import adopt, use_of, with_settings
 from .executor import RowsOf
 from .source_options import SourceOptions, is_of_catalog, known_columns, names_captures, options_in, with_options
 from .source_stream import RowsAsTheyArrive
@@ -36,8 +38,9 @@ DECODED = ("exchanges", "results", "records")
 
 
 def register(spark: SparkSession) -> None:
-    """Add the format "kafkatap" to a session."""
-    spark.dataSource.register(KafkatapSource)
+    """Add the format "kafkatap" to a session, with the settings of stores that it has now."""
+    adopt(spark)
+    spark.dataSource.register(with_settings(KafkatapSource))
 
 
 class KafkatapSource(DataSource):
@@ -65,6 +68,7 @@ class KafkatapSource(DataSource):
         return RowsAsTheyArrive(known_columns(schema, read.table), read)
 
     def _options(self, schema: StructType) -> SourceOptions:
+        use_of(self)
         return self._read or SourceOptions.of({**options_in(schema), **self.options})
 
 
@@ -73,11 +77,12 @@ class _Part(InputPartition):
 
     def __init__(self, split: tuple[RowsOf, bytes] | None = None, rows: pa.Table | None = None) -> None:
         super().__init__(None)
-        self._split, self._rows = split, rows
+        self._split, self._rows, self._settings = split, rows, used()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         if self._rows is not None:
             return iter(self._rows.to_batches())
+        use(self._settings)
         assert self._split is not None
         function, mine = self._split
         return function.rows(mine)

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kafkatap.reports.literals import read_duration, read_size
 
+from ..captures.store_settings import use, used
 from ..engine.read_options import ReadOptions
 from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
@@ -40,7 +41,7 @@ class _Rows(InputPartition):
 
     def __init__(self, location: str, name: str) -> None:
         super().__init__(None)
-        self.location, self.name = location, name
+        self.location, self.name, self.settings = location, name, used()
 
 
 class RowsAsTheyArrive(DataSourceStreamReader):
@@ -80,6 +81,7 @@ class RowsAsTheyArrive(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Rows)
+        use(partition.settings)
         yield from read_rows(partition.location, partition.name, self._options.table, self._columns)
 
     def commit(self, end: Offset) -> None:

@@ -33,6 +33,7 @@ from .cluster.interrupts import STOPPED
 from .cluster.job_stages import figures_of
 from .cluster.session import cores_of
 from .cluster.shared_folders import shared_folders
+from .cluster.store_access import adopt, with_settings
 from .job_result import JobResult, has_kafka
 from .lake_options import check_options, remember
 from .output.delta import read_table
@@ -110,8 +111,9 @@ def start_stream(
         raise ImportError("queries of Structured Streaming need Spark 4.2 or later; run_stream and the command do not")
     from .arrival_source import ArrivedCaptures
 
+    adopt(spark)
     _prepare(options)
-    spark.dataSource.register(ArrivedCaptures)
+    spark.dataSource.register(with_settings(ArrivedCaptures))
     patterns = [captures] if isinstance(captures, str) else captures
     source = {
         "paths": json.dumps([absolute(pattern) for pattern in patterns]), "checkpoint": absolute(options.checkpoint),
@@ -146,6 +148,7 @@ def run_stream(
     `on_batch` gets the result of each batch, and `arriving` is as of `start_stream`. Returns the sum of all batches,
     without their damage and notes.
     """
+    adopt(spark)
     total = JobResult({}, 0, 0, 0, has_kafka=False)
 
     def add(result: JobResult) -> None:
@@ -247,6 +250,7 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
 
     It may be started and finished again later. Connections that were open become two connections then.
     """
+    adopt(spark)
     states = options.states
     number = finished_number(states.latest)
     state = states.read(number)

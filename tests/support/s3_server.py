@@ -3,9 +3,9 @@
     with s3_server() as uri:
         uri("tables")     # s3://bucket/tables with the options to reach it
 
-It knows what pyarrow and deltalake use: get, head, put (also `If-None-Match: *`), uploads in parts, list and delete.
-Signatures are not checked. It is a process of its own, because deltalake waits for answers without releasing Python's
-lock.
+It knows what pyarrow and deltalake use: get, head, put (also `If-None-Match: *`), uploads in parts, list and delete. It
+can insist on an access key and a session token; signatures are not checked. It is a process of its own, because
+deltalake waits for answers without releasing Python's lock.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 BUCKET = "bucket"
+#: In place of an access key: only requests without a signature.
+ANONYMOUS = "-"
 _DATE = "Sat, 21 Nov 2026 04:00:00 GMT"
 
 
 class S3Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, key: str = "", token: str = "") -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.credentials = key, token
         self.objects: dict[str, bytes] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.lock = threading.Lock()
@@ -48,8 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _request(self) -> tuple[str, dict[str, str], bytes]:
         """Key, query and body."""
         url = urlsplit(self.path)
-        bucket, _, key = unquote(url.path).lstrip("/").partition("/")
-        assert bucket == BUCKET, self.path
+        _, _, key = unquote(url.path).lstrip("/").partition("/")
         query = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
         body = self._body()
         if (self.headers.get("x-amz-content-sha256") or "").startswith("STREAMING-"):
@@ -77,6 +79,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _fail(self, status: int, code: str) -> None:
         self._answer(status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode())
+
+    def parse_request(self) -> bool:
+        """Refuse requests to other buckets, and with other keys."""
+        if not super().parse_request():
+            return False
+        key, token = self.server.credentials
+        signed = re.search(r"Credential=([^/]*)/", self.headers.get("Authorization") or "")
+        bucket = unquote(urlsplit(self.path).path).lstrip("/").partition("/")[0]
+        if key not in ("", ANONYMOUS) and (signed is None or signed[1] != key):
+            refused = 403, "InvalidAccessKeyId"
+        elif token and self.headers.get("x-amz-security-token") != token:
+            refused = 403, "InvalidToken"
+        elif key == ANONYMOUS and signed is not None:
+            refused = 403, "AccessDenied"
+        elif bucket != BUCKET:
+            refused = 404, "NoSuchBucket"
+        else:
+            return True
+        self._body()
+        self._fail(*refused)
+        return False
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -175,18 +198,24 @@ def _listed(objects: dict[str, bytes], query: dict[str, str]) -> bytes:
 @contextmanager
 def s3_server() -> Iterator[Callable[[str], str]]:
     """Start the server; yield a function that makes URIs of keys."""
-    command = [sys.executable, "-m", "tests.support.s3_server"]
+    with s3_endpoint() as endpoint:
+        options = f"endpoint_override={endpoint}&scheme=http&region=us-east-1"
+        yield lambda key: f"s3://key:secret@{BUCKET}/{key}?{options}"
+
+
+@contextmanager
+def s3_endpoint(key: str = "", token: str = "") -> Iterator[str]:
+    """Start a server that accepts only this access key and session token ("": any); yield its host and port."""
+    command = [sys.executable, "-m", "tests.support.s3_server", key, token]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True) as process:
         assert process.stdout is not None
-        port = int(process.stdout.readline())
-        options = f"endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
         try:
-            yield lambda key: f"s3://key:secret@{BUCKET}/{key}?{options}"
+            yield f"127.0.0.1:{int(process.stdout.readline())}"
         finally:
             process.terminate()
 
 
 if __name__ == "__main__":
-    serving = S3Server()
+    serving = S3Server(*sys.argv[1:])
     print(serving.server_port, flush=True)
     serving.serve_forever()

@@ -56,11 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     parser.add_argument(
         "captures", nargs="+", metavar="CAPTURES",
-        help="files, folders and globs (in quotes: * ? [...] **), local or s3://, gs://, hdfs://; pcap or pcapng, "
+        help="files, folders and globs (in quotes: * ? [...] **), local or s3a://, gs://, hdfs://; pcap or pcapng, "
         "also .gz and .zst",
     )  # fmt: skip
     what = parser.add_argument_group("input and tables")
-    add_output(what, "DIR", "folder of the tables; local or s3://, gs://, abfss://, hdfs://. The rows of these "
+    add_output(what, "DIR", "folder of the tables; local or s3a://, gs://, abfss://, hdfs://. The rows of these "
                "captures from earlier runs are replaced, and all other rows stay")  # fmt: skip
     what.add_argument("--records", action="store_true",
                       help="also write the records that were produced and fetched, which may be "

@@ -22,6 +22,7 @@ from ...library import UnreadableCaptureError
 from ...spark.catalog import Catalog
 from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
+from ...spark.cluster.store_access import take_settings
 from ...spark.job_result import DamagedInput, JobResult, Watch, rows_text
 from ...spark.lake_options import check_options
 from ...spark.output.delta import check_tables, require_deltalake
@@ -46,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     """Carry out `kafkatap spark`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
+        take_settings(dict(options.conf or ()))
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
         captures = _check(options)

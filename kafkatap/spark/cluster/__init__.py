@@ -3,6 +3,7 @@
 session         `open_session`
 java            the Java that Spark starts
 executors       `checked`: a task that first checks its executor for this package
+store_access    settings of stores, from Spark to all processes
 shared_folders  `shared_folders`: captures and output that executors must see as the driver does
 package         the files of this package, and a fingerprint of them
 failures        `explain`: a Spark error in a few lines

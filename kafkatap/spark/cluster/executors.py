@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
+from ...captures.store_settings import used
 from .failures import MARK, SHIPPING, marked
 from .java import SetupError
 from .package import fingerprint, python_version
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 def checked(task: Task, folders: SharedFolders | None = None) -> Task:
     """`task` for `mapInArrow`, behind a check of the executor that runs it.
 
-    `folders`: what executors must share with the driver. Executors unpickle `task` after the check has succeeded.
+    `folders`: what executors must share with the driver. Executors unpickle `task`, and the settings of stores of this
+    process, after the check has succeeded.
     """
     from pyspark import cloudpickle
 
-    pickled: bytes = cloudpickle.dumps((task, folders))  # type: ignore[no-untyped-call]
+    pickled: bytes = cloudpickle.dumps((task, folders, used()))  # type: ignore[no-untyped-call]
     return _shipped_whole(pickled, python_version(), fingerprint(), SHIPPING, MARK)
 
 
@@ -77,7 +79,10 @@ def _shipped_whole(pickled: bytes, python: str, package: str, shipping: str, mar
                     + shipping
                 )
         if not wrong:
-            task, folders = pickle.loads(pickled)
+            from kafkatap.captures.store_settings import use
+
+            task, folders, settings = pickle.loads(pickled)
+            use(settings)
             wrong = "" if folders is None else folders.problem()
         if wrong:
             raise RuntimeError(mark + " ".join(wrong.split()) + mark)

@@ -41,6 +41,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    # What the event log must not show: Spark's own, and the keys of Azure.
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|account[.]?key|[.]sas[.]",
 }
 #: More settings of sessions that run only jobs of this package: no code generation and no adaptive plans.
 JOB_SETTINGS = {
@@ -56,6 +58,8 @@ WORKER_PYTHON = "spark.sql.execution.pyspark.python"
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 #: A garbage collector of one thread. Java does not start with two collectors, so the user's must not be another one.
 ONE_COLLECTOR = "-XX:+UseSerialGC"
+#: Settings of stores. They have secrets, so no command line of Java and no Connect server gets them.
+_OF_STORES = "spark.hadoop.fs."
 _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 
@@ -138,7 +142,8 @@ def _connected(master: str, name: str, ours: dict[str, str], chosen: dict[str, s
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as pyspark's builder does: use Connect's functions
     try:
         session = SparkSession.builder.remote(master).appName(name).getOrCreate()
-        settings = {key: value for key, value in ours.items() if key.startswith("spark.sql.")} | chosen
+        settings = {key: value for key, value in ours.items() if key.startswith("spark.sql.")}
+        settings |= {key: value for key, value in chosen.items() if not key.startswith(_OF_STORES)}
         if "spark.pyspark.python" in settings:
             settings[WORKER_PYTHON] = settings.pop("spark.pyspark.python")
         if archive is not None:
@@ -212,13 +217,13 @@ def _of_master(master: str) -> dict[str, str]:
 
 def _java_settings(chosen: Mapping[str, str]) -> dict[str, str]:
     """Options for the Java process of the driver, which Spark puts before those of the user."""
-    theirs = _defaults_file() | dict(chosen)
+    theirs = defaults_file() | dict(chosen)
     if "spark.driver.defaultJavaOptions" in theirs:
         return {}
     return {"spark.driver.defaultJavaOptions": _light_options(theirs, "driver")}
 
 
-def _defaults_file() -> dict[str, str]:
+def defaults_file() -> dict[str, str]:
     """The settings of spark-defaults.conf, which Java itself reads too late for its own options."""
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
     try:
@@ -239,7 +244,8 @@ def _launch(chosen: Mapping[str, str], log: Any) -> None:
     conf = SparkConf(loadDefaults=False)
     shell = "spark.ui.showConsoleProgress"  # Java assumes a shell, which has another default
     for key, value in ({shell: SETTINGS[shell]} | dict(chosen)).items():
-        conf.set(key, value)
+        if not key.startswith(_OF_STORES):  # a command line shows them
+            conf.set(key, value)
     with tempfile.TemporaryFile() if log is None else open(Path(log), "ab+") as file:
         begin = file.seek(0, os.SEEK_END)
         try:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...captures.storage import is_uri, system_of
+from ...captures.storage import is_uri, system_of, without_credentials
+from ...captures.stores import naming
 
 #: Folders of captures that executors look at, and captures in each. A stream may delete one of them meanwhile.
 _FOLDERS, _IN_EACH = 16, 4
@@ -52,8 +53,9 @@ def shared_folders(captures: Iterable[str], out: str | None = None) -> Iterator[
         return
     token = f"_driver-{uuid.uuid4().hex[:8]}"
     system, folder = system_of(out)
-    system.create_dir(folder)
-    system.open_output_stream(f"{folder}/{token}").close()
+    with naming(out):
+        system.create_dir(folder)
+        system.open_output_stream(f"{folder}/{token}").close()
     try:
         yield SharedFolders(found, out, token)
     finally:
@@ -67,7 +69,11 @@ def _problem(folders: SharedFolders) -> str:
     for captures in folders.captures:
         if not any(os.path.exists(path) for path in captures):
             return f"The executor on {host} does not see {captures[0]}. {_REMEDY}"
-    if folders.out is not None and not _has_file(folders.out, folders.token):
+    try:
+        has_file = folders.out is None or _has_file(folders.out, folders.token)
+    except OSError as error:
+        return f"The executor on {host} cannot use {without_credentials(str(error))}."
+    if not has_file:
         return f"The executor on {host} sees another folder at {folders.out} than the driver. {_REMEDY}"
     if folders.out is not None and not is_uri(folders.out) and not os.access(folders.out, os.W_OK):
         return f"The executor on {host} must not write to {folders.out}: its user has no permission."
@@ -77,5 +83,6 @@ def _problem(folders: SharedFolders) -> str:
 def _has_file(folder: str, name: str) -> bool:
     system: Any
     system, path = system_of(folder)
-    [info] = system.get_file_info([f"{path}/{name}"])
+    with naming(folder):
+        [info] = system.get_file_info([f"{path}/{name}"])
     return bool(info.is_file)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...captures.storage import system_of
+from ...captures.stores import reason_of_store
 
 #: File systems that have folders, and rename files.
 _WITH_FOLDERS = ("local", "hdfs")
@@ -68,7 +69,8 @@ class Folder:
             return {name: size for part in parts for name, size in part.items()}
 
     def _sizes(self, wanted: Any) -> dict[str, int]:
-        found = self.system.get_file_info(wanted)
+        with naming(self.path):
+            found = self.system.get_file_info(wanted)
         return {info.path[len(self._root) + 1 :]: info.size for info in found if info.is_file}
 
     def open_input(self, name: str) -> Any:
@@ -95,7 +97,7 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a file; None if there is none."""
-        if not self.system.get_file_info([self.at(name)])[0].is_file:
+        if not self._sizes([self.at(name)]):
             return None
         with self.system.open_input_stream(self.at(name)) as stream:
             return bytes(stream.read())
@@ -140,4 +142,4 @@ def naming(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), path) from error
-        raise OSError(f"{path}: {error}") from error
+        raise OSError(f"{path}: {reason_of_store(str(error)) or error}") from error

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ...captures.storage import is_uri
+from ...captures.storage import is_uri, mounted
+from ...captures.store_settings import azure_of, s3_of
+from ...captures.stores import scheme_of
 
-#: Hadoop's names of stores, and deltalake's names of the same stores.
-_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
 #: Options that pyarrow reads and that mean nothing to deltalake.
 _IGNORED = {"allow_bucket_creation", "allow_bucket_deletion", "check_directory_existence_before_creation", "user"}
-_ENVIRONMENT = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def delta_location(path: str, name: str = "") -> tuple[str, dict[str, str]]:
@@ -20,40 +18,29 @@ def delta_location(path: str, name: str = "") -> tuple[str, dict[str, str]]:
 
     ValueError if it has options that deltalake does not know.
     """
+    path = mounted(path)
     below = f"/{name}" if name else ""
     if not is_uri(path):
         return os.path.abspath(path) + below, {}
-    uri = urlsplit(re.sub(r"^\w+", lambda found: _SCHEMES.get(found[0].lower(), found[0].lower()), path))
-    if uri.scheme == "file":
+    uri = urlsplit(path)
+    scheme, host = scheme_of(uri.scheme), uri.netloc
+    if scheme == "file":
         return unquote(uri.path).rstrip("/") + below, {}
-    host = uri.netloc.rpartition("@")[2] if uri.scheme == "s3" else uri.netloc
-    options = dict(parse_qsl(uri.query, keep_blank_values=True))
-    found = _s3(path, uri.username, uri.password, options) if uri.scheme == "s3" else {}
+    options, found = dict(parse_qsl(uri.query, keep_blank_values=True)), dict[str, str]()
+    if scheme == "s3":
+        store = s3_of(host, uri.query)
+        host, options, found = host.rpartition("@")[2], dict(store.others), store.delta_options
+        region = store.region or ("" if store.endpoint else _region_of(path))
+        if region:
+            found["AWS_REGION"] = region
+    elif scheme in ("abfs", "abfss"):
+        container, _, account = host.rpartition("@")
+        scheme, host = "abfss", host.replace(".blob.", ".dfs.")
+        found = azure_of(container, account).delta_options
     unknown = sorted(set(options) - _IGNORED)
     if unknown:
         raise ValueError(f"{path}: {unknown[0]} is no option of Delta tables")
-    return f"{uri.scheme}://{host}{uri.path.rstrip('/')}{below}", found
-
-
-def _s3(path: str, key: str | None, secret: str | None, options: dict[str, str]) -> dict[str, str]:
-    """Storage options of S3. Those that are known are removed from `options`."""
-    found = {}
-    scheme = options.pop("scheme", "https")
-    if scheme == "http":
-        found["AWS_ALLOW_HTTP"] = "true"
-    endpoint = options.pop("endpoint_override", "")
-    if endpoint:
-        found["AWS_ENDPOINT_URL"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
-    if options.pop("force_virtual_addressing", "") == "true":
-        found["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "true"
-    region = options.pop("region", "")
-    if region:
-        found["AWS_REGION"] = region
-    elif not endpoint and not any(name in os.environ for name in _ENVIRONMENT):
-        found["AWS_REGION"] = _region_of(path)
-    if key and secret:
-        found |= {"AWS_ACCESS_KEY_ID": unquote(key), "AWS_SECRET_ACCESS_KEY": unquote(secret)}
-    return found
+    return f"{scheme}://{host}{uri.path.rstrip('/')}{below}", found
 
 
 def _region_of(path: str) -> str:
