@@ -64,7 +64,7 @@ class Again:
     def clock(self) -> int:
         return self.now
 
-    backlog = 0.0
+    backlog, has_more = 0.0, True
 
     def wait(self, seconds: float) -> None: ...
 

@@ -124,10 +124,8 @@ def usual(table: ReportTable) -> ReportTable:
     return table
 
 
-def test_batches_go_on_from_each_other(arrived: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_go_on_from_each_other(arrived: list[str], tmp_path: Path) -> None:
     from kafkatap import analyze
-
-    monkeypatch.setattr(registry, "SMALL_INPUT", -1)  # as a stream, whose size is unknown
 
     stream = Stream(_options(tmp_path))
     stream.read(arrived[:1])
@@ -153,7 +151,6 @@ def test_the_corpus_in_many_batches(
     from kafkatap import analyze
 
     monkeypatch.setattr(registry, "SMALL_INPUT", -1)  # as a stream, whose size is unknown
-
     whole = tmp_path / "whole.pcap"
     whole.write_bytes(read_bytes(corpus / "captures" / name))
     bounds = np.linspace(0, len(PcapRecords(whole)), files + 1).astype(int).tolist()[1:-1]
