@@ -29,7 +29,7 @@ _REASONS = (
     (r"INVALID_ACCESS_KEY_ID|InvalidAccessKeyId", "the store does not know the access key"),
     (r"INVALID_CLIENT_TOKEN_ID|InvalidToken|ExpiredToken|EXPIRED_TOKEN", "the session token is wrong or has expired"),
     (r"SIGNATURE_DOES_NOT_MATCH|SignatureDoesNotMatch|AuthenticationFailed", "the secret key is wrong"),
-    (r"ACCESS_DENIED|AccessDenied|Forbidden|403|AuthorizationFailure|AuthorizationPermissionMismatch",
+    (r"ACCESS_DENIED|AccessDenied|Forbidden|(?i:status)\W+(?:code\W+)?403\b|AuthorizationFailure|AuthorizationPermissionMismatch",
      "the store refuses access (credentials or permission)"),
     (r"PermanentRedirect|HTTP status 301|301 Moved", "the bucket is in another region (?region=...)"),
     (r"[Cc]ould not (?:resolve|connect)|[Cc]onnection refused|Failed to connect|Couldn.t resolve|NETWORK_CONNECTION|"

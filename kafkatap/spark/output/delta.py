@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ...captures.storage import is_uri
 from ...captures.stores import reason_of_store
 from ...installation import install_command
 from ..cluster.java import SetupError
@@ -85,7 +86,7 @@ def naming_table(out: str, table: str) -> Iterator[None]:
             ) from error
         if isinstance(error, OSError) and out in text:
             raise
-        if reason := reason_of_store(text):
+        if is_uri(out) and (reason := reason_of_store(text)):
             raise OSError(f"{out}/{table}: {reason}") from error
         if re.search("json error|parquet|metadata or protocol", text, re.IGNORECASE):
             text = f"its log or a file is damaged; read the captures again into another --output ({text[:_LONGEST]})"
