@@ -5,8 +5,8 @@
     python benchmarks/fuzz.py --seconds 600 --guided            # inputs that atheris finds by coverage
     python benchmarks/fuzz.py --replay findings/*.bin
 
-It prints a table: inputs of each target, processor time, and findings. Inputs that reveal something are cut down and
-written to `--findings`. The exit code is 1 if there are any. The same seed makes the same inputs.
+It prints a table, also after Ctrl-C: inputs of each target, processor time, and findings. Inputs that reveal something
+are cut down and written to `--findings`. The exit code is 1 if there are any. The same seed makes the same inputs.
 `--guided` needs `pip install atheris`; it runs kernels as plain Python, and is much slower for each input.
 """
 
@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
+from threading import Event, Lock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -66,23 +68,28 @@ def _options() -> argparse.Namespace:
 
 
 def _run(names: list[str], options: argparse.Namespace) -> dict[str, Outcome]:
-    """Run all targets in turns, in each job with seeds of its own."""
+    """Run all targets in turns, in each job with seeds of its own. Ctrl-C ends it after the turns of now."""
     outcomes = {name: Outcome() for name in names}
     turns = max(1, round(options.seconds / len(names) / _TURN))
     turn = options.seconds / len(names) / turns
+    ends, adding = Event(), Lock()
 
-    def job(number: int) -> list[tuple[str, Outcome]]:
+    def job(number: int) -> None:
         with Worker(options.mode) as worker:
-            return [
-                (name, worker.run(name, f"{options.seed}.{number}.{n}", seconds=turn))
-                for n in range(turns)
-                for name in names
-            ]
+            for n, name in product(range(turns), names):
+                if ends.is_set():
+                    return
+                found = worker.run(name, f"{options.seed}.{number}.{n}", seconds=turn)
+                with adding:
+                    outcomes[name].add(found)
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        for done in pool.map(job, range(options.jobs)):
-            for name, outcome in done:
-                outcomes[name].add(outcome)
+        jobs = [pool.submit(job, number) for number in range(options.jobs)]
+        try:
+            for each in jobs:
+                each.result()
+        except KeyboardInterrupt:
+            ends.set()
     return outcomes
 
 
