@@ -103,6 +103,19 @@ class _Rows:
 
     def __init__(self) -> None:
         self.written: dict[int, list[tuple[str, pa.Table]]] = {}
+        self._spilled: dict[str, bytes] = {}
+
+    def spill(self, data: bytes) -> str:
+        name = str(len(self._spilled))
+        self._spilled[name] = data
+        return name
+
+    def fetch(self, name: str) -> bytes:
+        return self._spilled[name]
+
+    def drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            del self._spilled[name]
 
     def open(self, split: int, place: Place = HERE) -> _SplitRows:
         self.written[split] = []
