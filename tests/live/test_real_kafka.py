@@ -284,6 +284,7 @@ def counted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "verdict",
         "evidence",
         "client_share",
+        "hol_wait_share",
         *_BY_TIMES,
         time_shares.HOL_BEHIND.name,
         *(column.name for column in time_shares.COLUMNS),
