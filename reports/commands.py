@@ -18,7 +18,7 @@ KEPT = {
     "utc": _READ, "port": _READ, "definitions": _READ, "keylog": _READ, "max-frame": _READ, "max-held": _READ,
     "max-connections": _READ, "max-waiting": _READ, "max-names": _READ,
     "late": _REPORTS, "quota": _REPORTS, "window": _REPORTS, "zones": _REPORTS,
-    "release": _REPORTS, "request-log": frozenset(("report",)),
+    "release": _REPORTS, "request-log": frozenset(("report",)), "cluster": frozenset(("report", "compare")),
 }  # fmt: skip
 #: Options that a command accepts only together with the section that reads them.
 OF_SECTIONS = {
