@@ -206,10 +206,11 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
 def _asks(seen: Seen, broker: int, since: int) -> bool:
     """Whether requests of a broker's own clients, such as replica fetchers, go on after it refused connections. Several
     brokers may have one address, and the names of these clients have the node id."""
-    answers, node = seen.answers, seen.brokers.nodes[broker]
+    node, own = seen.brokers.nodes[broker], seen.rows_of("answers", client_ip=seen.brokers.ends[broker][0])
+    answers = seen.of(seen.answers, own)
     rows = np.flatnonzero(
-        (answers["client_ip"] == seen.brokers.ends[broker][0]) & (answers["broker"] != broker)
-        & (answers["last"] > since + _ASKED_BEFORE_NS) & (answers["first"] < since + _STARTS_NS)
+        (answers["broker"] != broker) & (answers["last"] > since + _ASKED_BEFORE_NS)
+        & (answers["first"] < since + _STARTS_NS)
     )  # fmt: skip
     names = {seen.context.text(client) or "" for client in distinct_values(answers["client_id"][rows]).tolist()}
     return any(name.startswith(f"broker-{node}-") or name == f"raft-client-{node}" for name in names)
@@ -461,12 +462,14 @@ def _announcements(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> It
 def _refused_hosts(seen: Seen, known: Sequence[Span]) -> Iterator[tuple[Span, Finding]]:
     """Hosts whose connections are refused by a broker that had answered them, and answers others. `known`: outages."""
     links = seen.connections
-    rows = (links["refused"] > 0) & links["has_answered"]
+    chosen = np.flatnonzero((links["refused"] > 0) & links["has_answered"])
+    outages_of = defaultdict(list)
     for broker, _, begin, until in known:
-        rows &= (links["broker"] != broker) | (links["last"] < begin - _CLOSING_NS) | (links["first"] > until)
-    chosen = np.flatnonzero(rows)
+        outages_of[broker].append((begin, until))
     for (client_ip, broker), mine in groups_of(links["client_ip"][chosen], links["broker"][chosen]):
         tries, answers = chosen[mine], seen.rows_of("answers", client_ip=client_ip, broker=broker)
+        for begin, until in outages_of[broker]:
+            tries = tries[(links["last"][tries] < begin - _CLOSING_NS) | (links["first"][tries] > until)]
         for gap in seen.gaps(answers, SILENCE_NS):
             until = gap.until(seen.end)
             during = tries[(links["first_refused"][tries] > gap.begin) & (links["first_refused"][tries] < until)]
@@ -500,7 +503,9 @@ def _cut_off(
     seen: Seen, outages_of: dict[int | None, list[Outage]], known: Sequence[Span]
 ) -> Iterator[tuple[Span, Finding]]:
     """Hosts of clients whose packets to a broker, or from it, do not arrive, while others' do."""
-    hosts = WaitingHosts(seen, SILENCE_NS)
+    hosts, known_of = WaitingHosts(seen, SILENCE_NS), defaultdict(list)
+    for broker, client_ip, begin, until in known:
+        known_of[broker, client_ip].append((begin, until))
     unexplained = _unexplained(seen, outages_of)
     pairs = groups_of(seen.waits["client_ip"][unexplained], seen.waits["broker"][unexplained])
     for (client_ip, broker), _ in pairs:
@@ -511,7 +516,7 @@ def _cut_off(
             until = gap.until(seen.end)
             if any(o.begin < until and o.gap.until(seen.end) > gap.begin for o in outages_of[broker]):
                 continue
-            if any(span[:2] == (broker, client_ip) and span[2] < until and span[3] > gap.begin for span in known):
+            if any(begin < until and end > gap.begin for begin, end in known_of[broker, client_ip]):
                 continue
             goes_on = seen.others_answered(mine, *_broken(seen, gap), broker)
             if goes_on or not hosts.others_wait(client_ip, broker, gap):
