@@ -123,7 +123,10 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, arguments: list
     [
         ("file", "file: file exists"),
         ("file/deeper", "file/deeper: not a directory"),
-        ("nowhere://bucket/x", "nowhere://bucket/: Unrecognized filesystem type in URI: nowhere://bucket/"),
+        (
+            "nowhere://bucket/x",
+            "nowhere://bucket: nowhere:// is no store of kafkatap (s3a, abfss, wasbs, gs, hdfs, dbfs:/, or a path)",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_said_in_one_line(tmp_path: Path, out: str, said: str) -> None:
