@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: Rows that are read at once: one of the rollup has five histograms.
 _ROWS = 8_192
+#: No hour is later.
+_LATEST = 1 << 21
 
 
 class LakeQuery(NamedTuple):
@@ -70,6 +72,11 @@ class LakeQuery(NamedTuple):
         if self.end is not None:
             wanted &= hour < pa.scalar(self.end * (HOUR // 1000), pa.timestamp("us", "UTC"))
         return wanted
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """From when to when its hours are, ns since the epoch."""
+        return (self.begin or 0) * HOUR, (_LATEST if self.end is None else self.end) * HOUR
 
     def has_hours(self, hours: Array) -> Array:
         """Which hours since the epoch it has: int64 (n,) -> bool (n,)."""

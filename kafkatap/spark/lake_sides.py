@@ -24,6 +24,7 @@ from kafkatap.reports.section_parts.registry import EVENT_SECTIONS
 from kafkatap.reports.section_parts.section import SectionInput
 from kafkatap.reports.table_rows import rows_of_table
 
+from ..comparison.reading import EmptySideError
 from .lake_points import (
     CONNECTIONS_READ,
     EXCHANGES_READ,
@@ -48,17 +49,13 @@ if TYPE_CHECKING:
 _PACKETS = 5_000_000
 
 
-class EmptySpanError(ValueError):
-    """A lake has nothing of a span."""
-
-
 def lake_side(out: str, query: LakeQuery, text: str) -> Side:
-    """The side of the hours of a query. `text`: names it in errors. EmptySpanError if no capture is of these hours;
+    """The side of the hours of a query. `text`: names it in errors. EmptySideError if no capture is of these hours;
     OSError if the lake cannot be read."""
     names = NameTable()
     files = _of_hours(file_infos(read_table(out, "files")), query)
     if not files:
-        raise EmptySpanError(f"{out} has no capture of {text}")
+        raise EmptySideError(f"{out} has no capture of {text}")
     context = context_of_lake(out, files, query)._replace(strings=names.strings, addresses=names.addresses)
     again = {day: rows for day, rows, _ in exchanges_again(out, query, files, names)}
     with_twins = _connections(out, query, files, names)
@@ -67,7 +64,7 @@ def lake_side(out: str, query: LakeQuery, text: str) -> Side:
     for batch in _batches(out, query, files, again, names):
         counts.add(batch.picked(~is_among(batch.exchanges["connection"], twins)) if len(twins) else batch)
         counts.fold(context.text)
-    begin, end = (query.begin or 0) * HOUR, (query.end or 1 << 40) * HOUR
+    begin, end = query.span
     if not query.chooses_ends:
         counts.add_connections(rows, begin, end, not has_one_direction(rows))
     counts.fold(context.text)
@@ -84,7 +81,7 @@ def lake_side(out: str, query: LakeQuery, text: str) -> Side:
 
 def _of_hours(files: Sequence[FileInfo], query: LakeQuery) -> list[FileInfo]:
     """The captures with packets of these hours."""
-    begin, end = (query.begin or 0) * HOUR, (query.end or 1 << 40) * HOUR
+    begin, end = query.span
     found = [f for f in files if f.first is not None and f.last is not None and f.first < end and f.last >= begin]
     return found if query.captures is None else [info for info in found if info.capture in query.captures]
 

@@ -21,7 +21,7 @@ from kafkatap.reports.sections.clients import COLUMNS as CLIENT_COLUMNS
 
 from ..engine.selection import EVERYTHING
 from ..parquet.partitions import to_microseconds
-from .lake_query import LakeQuery
+from .lake_query import LakeQuery, read_rows
 from .lake_report import lake_report
 from .output.compaction import rights_of
 from .output.delta import SAME_ROWS, active_files, is_delta, naming_table, open_table, read_table, transaction_version
@@ -69,8 +69,10 @@ def update_sections(out: str) -> Iterator[str]:
     if not dates and are_there(out):
         return
     made: dict[str, list[pa.Table]] = defaultdict(list)
+    files = read_table(out, "files", ("capture", "cluster")).to_pydict()
+    cluster_of = dict(zip(files["capture"], files["cluster"], strict=True))
     for date in dates:
-        for name, rows in _rows_of(out, date):
+        for name, rows in _rows_of(out, date, cluster_of):
             made[name].append(rows)
     for name in table_names():
         _write(out, name, made.get(name, []), dates, version)
@@ -106,29 +108,24 @@ def _changed(out: str, before: int | None, version: int) -> list[str]:
     return sorted({date for _, date in found if date is not None})
 
 
-def _rows_of(out: str, date: str) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of all tables for a date, by table and cluster."""
+def _rows_of(out: str, date: str, cluster_of: Mapping[int, str | None]) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of all tables for a date, by table and cluster. `cluster_of`: that of each capture."""
+    wanted = table_names()
     day = (datetime.date.fromisoformat(date) - datetime.date(1970, 1, 1)).days
     query = LakeQuery(EVERYTHING, day * _DAY_HOURS, (day + 1) * _DAY_HOURS)
-    for cluster, captures in _clusters(out, query).items():
+    for cluster, captures in _clusters(out, query, cluster_of).items():
         report = lake_report(out, query._replace(captures=captures), sections=SECTIONS)
         for table in report.tables:
-            if (name := f"{FOLDER}/{table.name}") in table_names():
+            if (name := f"{FOLDER}/{table.name}") in wanted:
                 yield name, _rows(table, date, cluster)
 
 
-def _clusters(out: str, query: LakeQuery) -> Mapping[str | None, frozenset[int]]:
+def _clusters(out: str, query: LakeQuery, cluster_of: Mapping[int, str | None]) -> Mapping[str | None, frozenset[int]]:
     """The captures of each cluster with counts of a query."""
-    from .lake_query import read_rows
-
-    clusters = dict(
-        zip(*(read_table(out, "files", ("capture", "cluster"))[n].to_pylist() for n in ("capture", "cluster")),
-            strict=True)
-    )  # fmt: skip
     found: dict[str | None, set[int]] = defaultdict(set)
     for rows in read_rows(out, STORED_TABLE, ("capture",), query.hours()):
         for capture in rows["capture"].unique().to_pylist():
-            found[clusters.get(capture)].add(capture)
+            found[cluster_of.get(capture)].add(capture)
     return {cluster: frozenset(captures) for cluster, captures in found.items()}
 
 

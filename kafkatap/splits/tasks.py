@@ -190,7 +190,7 @@ class _Split:
             from kafkatap.dissector.records.record_inspector import RecordCollector
 
             self._collector = RecordCollector(load_programs("records", options.read.definitions))
-        wanted = dict.fromkeys((*options.sections, *options.kept_sections)) if task.counting else ()
+        wanted = (options.kept_sections or options.sections) if task.counting else ()
         inspectors = needed.inspectors if self._collector is None else (self._collector, *needed.inspectors)
         self._run = SplitRun(
             mine.task, mine.seams, task.topic_names, options.read._replace(key_log=key_log_of(task.key_lines)),
