@@ -1,4 +1,4 @@
-"""The outputs of the commands `report`, `show`, `records` and `doctor` over damaged captures.
+"""The outputs of the commands `report`, `show`, `records`, `doctor` and `compare` over damaged captures.
 
 A command ends with a declared exit code. Its outputs are UTF-8 without any character that acts on a terminal. Its JSON
 parses and is ASCII, and the ledger in it adds up.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkatap.__main__ import main
+from tests.wire.mutations import changed
 
 from . import capture_inputs
 from .capture_targets import scratch_folder
@@ -40,6 +41,12 @@ _COMMANDS = (
     ("records", "--json"),
     ("doctor", "--ledger"),
     ("doctor", "--json"),
+)
+_COMPARISONS = (
+    ("compare",),
+    ("compare", "--json"),
+    ("compare", "--color", "always", "--min-change", "0.1"),
+    ("compare", "--html", str(scratch_folder() / "compared" / "page.html"), "--overwrite"),
 )
 #: Commands whose JSON is one document, with a ledger.
 _WHOLE = ("report", "doctor")
@@ -77,20 +84,52 @@ def check_commands(data: bytes) -> None:
         _check_command(arguments, path)
 
 
+def check_comparison(data: bytes) -> None:
+    """Compare the first of several captures with the others."""
+    folder = scratch_folder() / "compared"
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
+    paths = [folder / f"{number}.pcap" for number in range(2)]
+    files = capture_inputs.unpacked(data)
+    for path, part in zip(paths, files, strict=False):
+        path.write_bytes(part)
+    one_sided = () if len(files) == 2 else ("--one-sided",)
+    arguments = random.Random(zlib.crc32(data)).choice(_COMPARISONS)
+    code, _ = checked_run((*arguments, *one_sided, "--utc", *(str(path) for path in paths if path.exists())))
+    assert code in (0, 1, 2, 3), code
+    page = folder / "page.html"
+    if page.exists():
+        assert not _acting(page.read_text("utf-8").replace("\t", "")), "a character that acts, in the page"
+
+
+def two_captures(chance: random.Random) -> bytes:
+    """Two captures with any damage, or one beside a copy of itself that is damaged once more."""
+    first = a_capture(chance)
+    second = changed(first, chance) if chance.random() < 0.5 else a_capture(chance)
+    return capture_inputs.packed([first, second])
+
+
 def _check_command(arguments: tuple[str, ...], path: Path) -> None:
-    with _outputs() as (out, err):
-        code = main([*arguments, "--utc", str(path)])
+    code, printed = checked_run((*arguments, "--utc", str(path)))
     assert code in (0, 1, 2, *((3,) if arguments[0] == "doctor" else ())), code
+    if "--json" in arguments and printed:
+        found = [json.loads(line, parse_constant=_refuse) for line in _json_texts(arguments, printed)]
+        if arguments[0] in _WHOLE:
+            _check_ledger(found[0]["reports"]["ledger"])
+
+
+def checked_run(arguments: tuple[str, ...]) -> tuple[int, str]:
+    """Run a command; its exit code and what it printed, in which nothing may act on a terminal."""
+    with _outputs() as (out, err):
+        code = main(arguments)
     printed, complaints = (stream.buffer.getvalue().decode("utf-8") for stream in (out, err))
     if "always" in arguments:
         printed = _SGR.sub("", printed)
     for text in (printed, complaints):
         assert not _acting(text), f"{sorted(_acting(text))!r} in the output of {arguments}"
-    if "--json" in arguments and printed:
-        assert printed.isascii()
-        found = [json.loads(line, parse_constant=_refuse) for line in _json_texts(arguments, printed)]
-        if arguments[0] in _WHOLE:
-            _check_ledger(found[0]["reports"]["ledger"])
+    assert "--json" not in arguments or printed.isascii()
+    return code, printed
 
 
 def _json_texts(arguments: tuple[str, ...], printed: str) -> list[str]:
@@ -128,4 +167,7 @@ def _outputs() -> Iterator[tuple[Any, Any]]:
         sys.stdout, sys.stderr = before
 
 
-COMMAND_TARGETS = (Target("commands", a_capture, check_commands, seconds=2.0),)
+COMMAND_TARGETS = (
+    Target("commands", a_capture, check_commands, seconds=2.0),
+    Target("compare", two_captures, check_comparison, seconds=2.0),
+)

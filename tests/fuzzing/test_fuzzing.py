@@ -18,7 +18,7 @@ ROUNDS = int(os.environ.get("KAFKATAP_FUZZ", "1"))
 #: Inputs of each target: so many take about a second.
 INPUTS = {
     "captures": 60, "layers": 60, "streams": 25, "framing": 50, "several": 15, "splits": 5, "machine": 400,
-    "records": 300, "filters": 800, "definitions": 200, "commands": 15,
+    "records": 300, "filters": 800, "definitions": 200, "commands": 15, "compare": 8, "lakes": 4,
     "request logs": 1_000, "tls records": 60, "key logs": 200, "trimming": 60,
 }  # fmt: skip
 
