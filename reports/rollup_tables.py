@@ -23,7 +23,7 @@ from .counting.connection_counts import CONNECTIONS
 from .counting.count_forms import ADDRESS, TEXT, CountForm, FormCounts
 from .counting.count_table import EMPTY, MIN, SUM
 from .counting.counts import ERRORS, GROUPS
-from .counting.histogram import buckets, largest
+from .counting.histogram import buckets, keys_of, largest
 from .counting.hour_counts import FURTHER, HOUR, HourCounts
 from .row_columns import words
 from .table_columns import LIST_BUCKETS, TIME, TableColumn
@@ -286,14 +286,14 @@ def add_rollup(table: str, rows: pa.Table, counts: HourCounts) -> None:
         int64_of(rows[value], EMPTY[operation]) if value in there else np.full(count, EMPTY[operation], np.int64)
         for value, operation in form.values.items()
     ]
-    found = FormCounts(form, count)
-    found.add(np.arange(count)[:, None].repeat(len(form.keys), axis=1), np.stack(values, axis=1))
+    histograms, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for number, metric in enumerate(form.metrics):
         if f"{metric}_histogram" in there:
-            owners, bucket, times = _buckets_of(rows[f"{metric}_histogram"])
-            found.add_buckets(number, owners, bucket, times)
-    hours = int64_of(rows["hour"], 0) // HOUR
-    counts.add_form(found, np.column_stack((int64_of(rows["capture"], 0), hours, key_rows)))
+            owners, bucket, found = _buckets_of(rows[f"{metric}_histogram"])
+            histograms.append(keys_of(owners, number, bucket))
+            times.append(found)
+    places = np.column_stack((int64_of(rows["capture"], 0), int64_of(rows["hour"], 0) // HOUR, key_rows))
+    counts.add_form(form, places, np.stack(values, axis=1), np.concatenate(histograms), np.concatenate(times))
 
 
 def _buckets_of(column: Any) -> tuple[Array, Array, Array]:

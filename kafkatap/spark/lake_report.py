@@ -73,7 +73,7 @@ def lake_report(
     shared = shared_rows(out, query, files, names)
     chosen: set[int] = set()
     for counts in _counts(out, query, shared, names):
-        total.merge(counts.report_counts())
+        counts.add_to(total)
         connections.merge(counts.connection_counts())
         chosen |= counts.captures()
     stored = None if query.chooses_ends else LakeSections.read(out, query, sections, names, by == "topic")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kafkatap.reports.counting.stored_counts import parts_of
 from kafkatap.reports.name_table import NameTable
-from kafkatap.reports.section_parts.registry import OF_LAKES, OVER_FACTS, SEEN_TWICE, USUAL, counted_sections
+from kafkatap.reports.section_parts.registry import OF_LAKES, OVER_FACTS, USUAL, counted_sections
 from kafkatap.reports.section_parts.stored import EXCHANGES_KEPT, STORED_COLUMNS, STORED_TABLE, StoredSections
 
 from .lake_query import LakeQuery, isin, read_rows
@@ -26,19 +26,17 @@ class LakeSections(StoredSections):
     def read(
         cls, out: str, query: LakeQuery, sections: Sequence[str] | None, names: NameTable, by_topic: bool = False
     ) -> LakeSections | None:
-        """Those of the hours of a query, for a report of these sections (None: the usual ones). None if an earlier
-        version of kafkatap made the lake. OSError if it cannot be read."""
-        import pyarrow.compute as pc
-
+        """Those of the hours of a query, for a report of these sections (None: the usual ones). None if it
+        needs none, or if an earlier version of kafkatap made the lake. OSError if it cannot be read."""
         if not is_delta(out, STORED_TABLE):
             return None
         found = cls(counted_sections(sections, 0), names)  # all that is counted for small captures
-        if sections is not None and not by_topic and found.sections.wanted == SEEN_TWICE:
+        if not by_topic and not any(section.makes_something for section in found.sections.sections):
             return None  # a report of the rollup
         wanted = query.hours() & isin("form", (EXCHANGES_KEPT, *found.forms))
         for rows in read_rows(out, STORED_TABLE, (*_COLUMNS, "capture"), wanted):
             found.captures.update(rows["capture"].unique().to_pylist())
-            for part in parts_of(rows.filter(pc.not_equal(rows["form"], EXCHANGES_KEPT)), names):
+            for part in parts_of(rows, found.forms, names):
                 found.add(part)
         return found
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array
 from .count_table import EMPTY, CountTable
-from .histogram import BUCKET_BITS, BUCKETS, OWNER_SHIFT, Histograms, buckets
+from .histogram import BUCKET_BITS, BUCKETS, OWNER_SHIFT, Histograms, buckets, keys_of
 
 #: Kinds of key columns. A NUMBER is any int64. The others are numbers of strings and addresses, -1: null.
 NUMBER, TEXT, ADDRESS = "number", "text", "address"
@@ -79,14 +79,11 @@ class FormCounts:
         if is_new.any():
             self.table.add(keys[is_new], np.tile(self.table.empty, (int(is_new.sum()), 1)))
             owners = self.table.find(keys)
-        found, counts = np.unique(
-            (owners << OWNER_SHIFT) | (metric << BUCKET_BITS) | buckets(numbers), return_counts=True
-        )
-        self.histograms.add(found, counts)
+        self.histograms.add(*np.unique(keys_of(owners, metric, buckets(numbers)), return_counts=True))
 
     def add_buckets(self, metric: int, rows: Array, bucket: Array, counts: Array) -> None:
         """Add to the histogram of rows, by their numbers: int64 (n,) each."""
-        self.histograms.add((rows << OWNER_SHIFT) | (metric << BUCKET_BITS) | bucket, counts)
+        self.histograms.add(keys_of(rows, metric, bucket), counts)
 
     def add_columns(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Add rows by the names of their columns: int64 (n,), or one number for all. Values that are left out are not
@@ -105,15 +102,21 @@ class FormCounts:
         return _in_rows(columns, next((len(c) for c in columns if np.ndim(c) and len(c) != 1), 1))
 
     def merge(self, keys: Array, other: FormCounts) -> None:
-        """Add other counts, whose keys have become `keys`. Their histograms are merged here when they are read."""
-        if not len(other):
-            return
-        self.table.add(keys, other.table.value_rows())
-        other.histograms.merge_noted()
-        if len(other.histograms):
-            owners = self.table.find(keys)[other.histograms.keys >> OWNER_SHIFT]
-            low = other.histograms.keys & ((1 << OWNER_SHIFT) - 1)
-            self.histograms.add(owners << OWNER_SHIFT | low, other.histograms.counts)
+        """Add other counts, whose keys have become `keys`."""
+        self.add_rows(keys, *other.without_keys())
+
+    def without_keys(self) -> tuple[Array, Array, Array]:
+        """The values and histograms of all rows, as of `add_rows`."""
+        self.histograms.merge_noted()
+        return self.table.value_rows(), self.histograms.keys, self.histograms.counts
+
+    def add_rows(self, keys: Array, values: Array, histograms: Array, counts: Array) -> None:
+        """Add rows as of `add`, whose keys may repeat, with their histograms: int64 (m,) each, whose owners are places
+        in `keys`. Histograms are merged when they are read."""
+        self.add(keys, values)
+        if len(histograms):
+            owners, low = self.table.find(keys)[histograms >> OWNER_SHIFT], histograms & ((1 << OWNER_SHIFT) - 1)
+            self.histograms.add(owners << OWNER_SHIFT | low, counts)
 
     def rekeyed(self, keys: Array) -> FormCounts:
         """The same counts under other keys. Rows with equal new keys are added up."""

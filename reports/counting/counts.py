@@ -18,7 +18,7 @@ from ..batch import Array, Batch
 from . import tally, traffic
 from .count_forms import OTHER, CountForm, CountStore, FormCounts, Numbers, kinds_of, numbers_by_kind
 from .count_table import EMPTY, MAX, SUM, CountTable
-from .histogram import NOTED, Histograms
+from .histogram import NOTED, Histograms, keys_of
 
 SECOND = 1_000_000_000
 #: Possible intervals of the timeline, ns, unless the user chose one. Each is a multiple of the one before.
@@ -126,19 +126,15 @@ class ReportCounts:
         """The counts of GROUPS, TOPICS or ERRORS."""
         return self._store[form.name]
 
-    @classmethod
-    def of_intervals(cls, groups: FormCounts, intervals: Array, errors: FormCounts, interval: int) -> ReportCounts:
-        """The counts of GROUPS and ERRORS, which may have other keys before their own. `intervals`: int64 (groups,),
+    def add_intervals(self, groups: FormCounts, intervals: Array, errors: FormCounts, interval: int) -> None:
+        """Add counts of GROUPS and ERRORS, which may have other keys before their own. `intervals`: int64 (groups,),
         the number of the interval in which each row of `groups` begins. `interval`: its length, ns."""
-        made = cls(interval=interval)
-        made.fixed_interval = False
+        self._lengthen(interval, interval)
         for form, counts in ((GROUPS, groups), (ERRORS, errors)):
             own = list(counts.form.keys)[-len(form.keys) :]
             assert own == list(form.keys), "only other keys come before those of the form"
-            made._store[form.name].merge(counts.table.key_rows()[:, -len(own) :], counts)
+            self._store[form.name].merge(counts.table.key_rows()[:, -len(own) :], counts)
         keys, values = groups.keys(), groups.values()
-        of_timeline = FormCounts(_TIMELINE, len(groups))
-        rows = np.stack((intervals, keys["api_key"]), axis=1)
         has_broker_time = keys["long_poll"] == 0
         columns = {
             **{name: values[name] for name in tally.TIMELINE_VALUES if name in values},
@@ -146,16 +142,15 @@ class ReportCounts:
             "bytes": values["request_bytes"] + values["response_bytes"],
             "broker_max": np.where(has_broker_time, values["broker_max"], EMPTY[MAX]),
         }
-        of_timeline.add(rows, np.stack([columns[name] for name in tally.TIMELINE_VALUES], axis=1))
         owners, bucket, times = groups.buckets("broker")
         chosen = has_broker_time[owners]
-        places = of_timeline.table.find(rows[owners[chosen]])
-        of_timeline.add_buckets(tally.M_BROKER, places, bucket[chosen], times[chosen])
-        made._store["timeline"].merge(of_timeline.table.key_rows(), of_timeline)
-        made.traffic_interval = interval
-        traffic.add_groups(made.traffic, groups, intervals)
-        made.finish()
-        return made
+        self._store["timeline"].add_rows(
+            np.stack((intervals // (self.interval // interval), keys["api_key"]), axis=1),
+            np.stack([columns[name] for name in tally.TIMELINE_VALUES], axis=1),
+            keys_of(owners[chosen], tally.M_BROKER, bucket[chosen]), times[chosen],
+        )  # fmt: skip
+        traffic.add_groups(self.traffic, groups, intervals // (self.traffic_interval // interval))
+        self._keep_limits()
 
     def add(self, batch: Batch) -> None:
         """Add a batch. The caller may reuse its arrays."""
@@ -263,16 +258,24 @@ class ReportCounts:
 
     def merge(self, other: ReportCounts, numbers: Numbers | None = None) -> None:
         """Add other counts with the same options. `numbers`: the number here of each number there; None: the same."""
-        self._add_batch = None
         other.finish()
-        if self.interval < other.interval:
-            self._set_interval(other.interval)
-        if self.traffic_interval < other.traffic_interval:
-            self._set_traffic_interval(other.traffic_interval)
+        self._lengthen(other.interval, other.traffic_interval)
         self._store.merge(other._store, numbers, {
             "timeline": _times(other._store["timeline"], self.interval // other.interval, numbers),
             "traffic": _times(other.traffic, self.traffic_interval // other.traffic_interval, numbers),
         })  # fmt: skip
+        self._keep_limits()
+
+    def _lengthen(self, interval: int, traffic_interval: int) -> None:
+        """Make room for counts with intervals of at least these lengths, ns."""
+        self._add_batch = None
+        if self.interval < interval:
+            self._set_interval(interval)
+        if self.traffic_interval < traffic_interval:
+            self._set_traffic_interval(traffic_interval)
+
+    def _keep_limits(self) -> None:
+        """Keep the limits of the timeline and of traffic."""
         self._coarsen_traffic()
         # The other histograms are merged when they are read. Merging all of them here would cost too much.
         self.timeline_histograms.merge_noted()

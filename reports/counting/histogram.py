@@ -68,6 +68,12 @@ def buckets(values: Array) -> Array:
     return out
 
 
+def keys_of(owners: Array, metric: int, bucket: Array) -> Array:
+    """The keys of `Histograms` for buckets of a metric: int64 (n,) each."""
+    found: Array = owners << OWNER_SHIFT | metric << BUCKET_BITS | bucket
+    return found
+
+
 def middle(bucket: Array) -> Array:
     """The middle value of each bucket: int64 (n,) -> int64 (n,)."""
     shift = np.maximum(bucket // 64 - 1, 0)

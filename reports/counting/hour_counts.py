@@ -4,7 +4,7 @@ counts = HourCounts()
 counts.add(exchanges, results, captures, hours, context)
 counts.add_connections(rows, captures, hours, context)
 counts["groups"]                # a FormCounts, with the keys `capture` and `hour` before its own
-counts.report_counts()          # of all captures and hours
+counts.add_to(report)           # of all captures and hours
 """
 
 from __future__ import annotations
@@ -65,18 +65,17 @@ class HourCounts(CountStore):
         for place, chosen in groups_of(captures, hours):
             self._merge(count_connections(rows[chosen])[CONNECTIONS.name], place, numbers)
 
-    def add_form(self, counts: FormCounts, keys: Array) -> None:
-        """Add the values of rows of one of BASES. `keys`: int64 (rows, keys) as of `by_hour`, with numbers of
-        `names`."""
-        mine = self[counts.form.name]
-        mine.merge(keys, counts)
+    def add_form(self, form: CountForm, keys: Array, values: Array, histograms: Array, counts: Array) -> None:
+        """Add rows of one of BASES, as of `FormCounts.add_rows`. `keys`: as of `by_hour`, with numbers of `names`."""
+        mine = self[form.name]
+        mine.add_rows(keys, values, histograms, counts)
         if self._most_rows is not None and len(mine) > self._most_rows:
-            self.forms[counts.form.name] = mine.without_small_rows(self._most_rows, self.names.string(OTHER))
+            self.forms[form.name] = mine.without_small_rows(self._most_rows, self.names.string(OTHER))
 
-    def report_counts(self) -> ReportCounts:
-        """The counts of exchanges, added up over captures. The timeline's intervals are hours or longer."""
+    def add_to(self, report: ReportCounts) -> None:
+        """Add the counts of exchanges, added up over captures. The timeline's intervals are hours or longer."""
         groups = self[GROUPS.name]
-        return ReportCounts.of_intervals(groups, groups.keys()["hour"], self[ERRORS.name], HOUR)
+        report.add_intervals(groups, groups.keys()["hour"], self[ERRORS.name], HOUR)
 
     def connection_counts(self) -> ConnectionCounts:
         """The counts of connections, added up over captures and hours: CONNECTIONS only."""
@@ -90,7 +89,7 @@ class HourCounts(CountStore):
 
     def _merge(self, counts: FormCounts, place: Sequence[int], numbers: Numbers) -> None:
         places = np.tile(np.array(place, np.int64), (len(counts), 1))
-        self.add_form(counts, np.hstack((places, counts.keys_with(numbers))))
+        self.add_form(counts.form, np.hstack((places, counts.keys_with(numbers))), *counts.without_keys())
 
     def _numbers(self, context: Context) -> Numbers:
         """The numbers here of the strings and addresses of a context."""

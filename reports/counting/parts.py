@@ -44,11 +44,7 @@ class Part(NamedTuple):
         values = np.empty((len(self.keys), len(own.values)), np.int64)
         for number, (name, operation) in enumerate(own.values.items()):
             values[:, number] = self.values[:, at[name]] if name in at else EMPTY[operation]
-        found = FormCounts(own, len(self.keys))
-        places = np.arange(len(self.keys))[:, None].repeat(len(own.keys), axis=1)
-        found.add(places, values)
-        found.histograms.add(*self.histograms)
-        counts.merge(self.keys[:, [list(self.kinds).index(name) for name in own.keys]], found)
+        counts.add_rows(self.keys[:, [list(self.kinds).index(name) for name in own.keys]], values, *self.histograms)
         return True
 
     @property

@@ -1,15 +1,15 @@
 """Counts as rows of a table that only kafkatap reads, and back: a row has the counts of one form.
 
     rows = stored_table(parts, names)               # parts of any FormCounts, and of events
-    for part in parts_of(rows, names): ...          # one part for each form: rows with the same keys are not added up
+    for part in parts_of(rows, forms, names): ...   # one part for each form: rows with the same keys are not added up
 
 A layout says which columns a part has, so that rows of an earlier version are read by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from kafkatap.kernels.arrays import groups_of
 from ..batch import Array, Names
 from ..table_columns import TableColumn
 from .count_forms import ADDRESS, TEXT
+from .histogram import OWNER_SHIFT
 from .parts import Part
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ COLUMNS = (
 )
 #: Each character is a byte: strings from the wire may be no UTF-8, and ids of topics are 16 bytes.
 _BYTES = "latin-1"
+#: Of the column `numbers`.
+_WORD = np.dtype("<i8")
 
 
 def stored_table(parts: Iterable[Part], names: Names) -> pa.Table:
@@ -49,7 +52,7 @@ def stored_table(parts: Iterable[Part], names: Names) -> pa.Table:
         if len(part.keys):
             keys, texts = _own_numbers(part, TEXT, part.keys)
             keys, addresses = _own_numbers(part, ADDRESS, keys)
-            numbers = b"".join(a.astype("<i8").tobytes() for a in (keys.T, part.values.T, part.histograms))
+            numbers = b"".join(a.astype(_WORD).tobytes() for a in (keys.T, part.values.T, part.histograms))
             rows.append((
                 part.form, part.layout, len(keys), numbers,
                 [(names.strings[n] or b"").decode(_BYTES) for n in texts.tolist()],
@@ -72,63 +75,80 @@ def _own_numbers(part: Part, kind: str, keys: Array) -> tuple[Array, Array]:
     return keys, found[missing:]
 
 
-def parts_of(rows: pa.Table, names: NameTable) -> Iterator[Part]:
-    """The parts of rows of COLUMNS, one for all rows of a form and a layout. `names`: gets what keys refer to."""
-    rows = rows.combine_chunks()
-    for [_, _], chosen in groups_of(*(_codes(rows[name]) for name in ("form", "layout"))):
-        some = rows.take(chosen)
-        yield _part(some, names)
+def parts_of(rows: pa.Table, forms: Container[str], names: NameTable) -> Iterator[Part]:
+    """The parts of rows of COLUMNS that are of some forms, one for all rows of a form and a layout. `names`: gets what
+    keys refer to."""
+    (form_of, all_forms), (layout_of, layouts) = (_coded(_whole(rows[name])) for name in ("form", "layout"))
+    stored = _Stored.of(rows, names)
+    for [form, layout], chosen in groups_of(form_of, layout_of):
+        if all_forms[form] in forms:
+            yield stored.part(all_forms[form], layouts[layout], chosen)
 
 
-def _codes(column: Any) -> Array:
-    encoded = column.combine_chunks().dictionary_encode()
-    found: Array = encoded.indices.to_numpy().astype(np.int64)
-    return found
+class _Stored(NamedTuple):
+    """Rows of COLUMNS. `counts`: their numbers of rows. `words`: all numbers; `begins`: where those of each row begin,
+    and their end. `named`: by kind, the numbers of all names and last -1, and where those of each row begin."""
+
+    counts: Array
+    words: Array
+    begins: Array
+    named: Mapping[str, tuple[Array, Array]]
+
+    @classmethod
+    def of(cls, rows: pa.Table, names: NameTable) -> Self:
+        numbers = _whole(rows["numbers"])
+        _, offsets, data = numbers.buffers()
+        begins = np.frombuffer(offsets, np.int32)[numbers.offset :][: rows.num_rows + 1] // _WORD.itemsize
+        words = np.zeros(0, _WORD) if data is None else np.frombuffer(data, _WORD, int(begins[-1]))
+        named = {
+            TEXT: _numbers_of(_whole(rows["texts"]), lambda text: names.string(text.encode(_BYTES))),
+            ADDRESS: _numbers_of(_whole(rows["addresses"]), names.address),
+        }
+        return cls(rows["rows"].to_numpy(), words, begins.astype(np.int64), named)
+
+    def part(self, form: str, layout: str, chosen: Array) -> Part:
+        """The part of some rows, which have the same form and layout."""
+        kinds, value_names, metrics = _read_layout(layout)
+        width, counts, begins = len(kinds) + len(value_names), self.counts[chosen], self.begins[chosen]
+        owners, places = _ranges(begins, counts)
+        keys, values = (np.empty((len(owners), each), np.int64) for each in (len(kinds), len(value_names)))
+        for column in (*keys.T, *values.T):
+            column[:] = self.words[places]
+            places += counts[owners]
+        for kind, (numbers, firsts) in self.named.items():
+            at = [number for number, its_kind in enumerate(kinds.values()) if its_kind == kind]
+            if at:
+                own = keys[:, at]
+                keys[:, at] = numbers[np.where(own >= 0, own + firsts[chosen][owners, None], -1)]
+        behind = begins + width * counts
+        lengths = (self.begins[chosen + 1] - behind) // 2
+        of_row, places = _ranges(behind, lengths)
+        buckets = self.words[places] + ((np.cumsum(counts) - counts)[of_row] << OWNER_SHIFT)
+        histograms = np.stack((buckets, self.words[places + lengths[of_row]]))
+        return Part(form, kinds, keys, value_names, values, metrics, histograms)
 
 
-def _part(rows: pa.Table, names: NameTable) -> Part:
-    """The part of rows of the same form and layout."""
-    kinds, value_names, metrics = _read_layout(rows["layout"][0].as_py())
-    counts = rows["rows"].to_numpy()
-    keys, values, histograms = [], [], []
-    for count, numbers in zip(counts.tolist(), rows["numbers"].to_pylist(), strict=True):
-        found, width = np.frombuffer(numbers, "<i8"), len(kinds) + len(value_names)
-        columns = found[: width * count].reshape(width, count)
-        keys.append(columns[: len(kinds)])
-        values.append(columns[len(kinds) :])
-        histograms.append(found[width * count :].reshape(2, -1))
-    begins = np.cumsum(counts) - counts
-    all_keys = np.concatenate(keys, axis=1).T.astype(np.int64)
-    owners = np.repeat(begins, [each.shape[1] for each in histograms])
-    buckets = np.concatenate(histograms, axis=1).astype(np.int64)
-    if buckets.size:
-        from .histogram import OWNER_SHIFT
-
-        buckets[0] += owners << OWNER_SHIFT
-    for kind, column, number_of in (
-        (TEXT, "texts", lambda text: names.string(text.encode(_BYTES))),
-        (ADDRESS, "addresses", names.address),
-    ):
-        at = [number for number, its_kind in enumerate(kinds.values()) if its_kind == kind]
-        if at:
-            numbers, offsets = _numbers_of(rows[column], number_of)
-            first = np.repeat(offsets, counts)[:, None]
-            there = all_keys[:, at]
-            all_keys[:, at] = np.where(there >= 0, numbers[np.where(there >= 0, there + first, -1)], -1)
-    return Part(
-        rows["form"][0].as_py(), kinds, all_keys, value_names, np.concatenate(values, axis=1).T.astype(np.int64),
-        metrics, buckets,
-    )  # fmt: skip
+def _whole(column: Any) -> Any:
+    return column.combine_chunks()
 
 
-def _numbers_of(lists: Any, number_of: Any) -> tuple[Array, Array]:
+def _coded(column: Any) -> tuple[Array, list[str]]:
+    """The number of each text, and the texts."""
+    encoded = column.dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def _ranges(begins: Array, lengths: Array) -> tuple[Array, Array]:
+    """Of ranges one after the other, each item's range and the item: int64 (n,)."""
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    return owners, np.arange(len(owners)) + (begins + lengths - np.cumsum(lengths))[owners]
+
+
+def _numbers_of(lists: Any, number_of: Callable[[str], int]) -> tuple[Array, Array]:
     """The numbers of all texts of some lists, and last -1; and where each list begins."""
-    lists = lists.combine_chunks()
-    encoded = lists.flatten().dictionary_encode()
-    known = np.array([*map(number_of, encoded.dictionary.to_pylist()), -1], np.int64)
-    indices = encoded.indices.to_numpy().astype(np.int64)
+    codes, texts = _coded(lists.flatten())
     lengths = lists.value_lengths().to_numpy().astype(np.int64)
-    return np.append(known[indices], -1), np.cumsum(lengths) - lengths
+    return np.append(np.array([*map(number_of, texts)], np.int64)[codes], -1), np.cumsum(lengths) - lengths
 
 
 def _read_layout(layout: str) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:

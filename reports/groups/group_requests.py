@@ -53,6 +53,12 @@ def read_events(events: Array, context: Context) -> dict[str, list[Event]]:
     found: dict[str, list[Event]] = {}
     given = assigned_partitions(ASSIGNED.among(events), context)
     text, address = cache(context.text), cache(context.address)
+
+    @cache
+    def assigned(number: int) -> frozenset[Partition] | None:
+        raw = context.strings[number]
+        return None if raw is None else read_assignment(raw)
+
     subscribed: dict[int, set[str]] = {}
     topics = TOPIC.among(events)
     for exchange, name in zip(topics["exchange"].tolist(), topics["subscribed"].tolist(), strict=True):
@@ -62,8 +68,7 @@ def read_events(events: Array, context: Context) -> dict[str, list[Event]]:
         kind, exchange, assignment = row["kind"], row["exchange"], None
         is_beat = kind == BEAT
         if kind == SYNC and row["assignment"] >= 0:
-            raw = context.strings[row["assignment"]]
-            assignment = None if raw is None else read_assignment(raw)
+            assignment = assigned(row["assignment"])
         elif is_beat and exchange in given:
             assignment = frozenset(given[exchange])
         event = Event(

@@ -1,7 +1,7 @@
 """Counts of sections that a lake keeps by capture and hour: what is kept, and the sum of what was.
 
 found = StoredSections(wanted, names)
-for part in parts_of(rows, names):
+for part in parts_of(rows, found.forms, names):
     found.add(part)
 found.sections, found.topics        # what a report is made of
 """

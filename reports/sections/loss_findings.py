@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
 
 from .. import units
@@ -44,23 +47,29 @@ _RESPONSE_LOST, _ORPHAN = ("requests", "response_lost"), ("responses", "orphan")
 _OVERLAP_NS, _SHARED = 1_000_000, 0.1
 
 
-def _overlap_ns(one: FileInfo, other: FileInfo) -> int:
-    return min(one.last or 0, other.last or 0) - max(one.first or 0, other.first or 0)
+def overlapping(files: Iterable[FileInfo]) -> list[FileInfo]:
+    """The captures that overlap another one by more than _OVERLAP_NS."""
+    every = ((f.first or 0, f.last or 0, f) for f in files)
+    spans = sorted((each for each in every if each[1] - each[0] > _OVERLAP_NS), key=lambda each: each[0])
+    found, latest = [False] * len(spans), 0
+    for number, ((_, last, _), (first, _, _)) in enumerate(pairwise(spans)):
+        latest = max(latest, last)
+        found[number] |= last - first > _OVERLAP_NS
+        found[number + 1] = latest - first > _OVERLAP_NS
+    return [f for (_, _, f), is_found in zip(spans, found, strict=True) if is_found]
 
 
 def mixed_times_finding(context: Context) -> Finding | None:
     """Captures that overlap in time and have packets of each other: times lie between two places."""
-    files = [f for f in context.files if f.first is not None and f.last is not None]
-    overlapping = [f for f in files if any(f is not other and _overlap_ns(f, other) > _OVERLAP_NS for other in files)]
-    packets = sum(f.packets for f in overlapping)
-    shared = sum(f.duplicates for f in overlapping)
+    found = overlapping(context.files)
+    packets, shared = sum(f.packets for f in found), sum(f.duplicates for f in found)
     if not shared or shared < _SHARED * packets:
         return None
     text = (
         f"{units.share(shared / packets)} of the packets are in two captures: times mix both places, and the network "
         "between them counts as the broker's, or not at all; read each capture alone"
     )
-    numbers = {"duplicates": shared, "packets": packets, "captures": len(overlapping)}
+    numbers = {"duplicates": shared, "packets": packets, "captures": len(found)}
     return Finding("mixed_times", NOTE, "captures", text, numbers=numbers, command="")
 
 

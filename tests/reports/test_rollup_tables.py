@@ -66,7 +66,7 @@ def through_tables(counts: HourCounts) -> HourCounts:
 def check(counts: HourCounts, whole: ReportCounts, context: Any) -> None:
     """The counts, and those that went through tables, are those of a report."""
     for made in (counts, through_tables(counts)):
-        report = made.report_counts()
+        made.add_to(report := ReportCounts())
         for form in (GROUPS, ERRORS):
             assert named_rows(report.counts_of(form), made.names) == named_rows(whole.counts_of(form), context)
         timelines = [each._store["timeline"] for each in (report, whole)]
@@ -157,7 +157,7 @@ def test_a_capture(samples: Path, name: str) -> None:
         assert row["topic_id"] in (None, row["topic"])
     known = context._replace(strings=run.engine.strings, addresses=run.engine.addresses)
     for made in (counts, through_tables(counts)):
-        report = made.report_counts()
+        made.add_to(report := ReportCounts())
         assert named_rows(report.counts_of(GROUPS), made.names) == named_rows(whole.counts_of(GROUPS), known)
         found = named_rows(made.connection_counts()[CONNECTIONS.name], made.names)
         for key, value in named_rows(count_connections(connections)[CONNECTIONS.name], known).items():

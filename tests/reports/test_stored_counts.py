@@ -62,7 +62,7 @@ def test_counts_are_the_same_again(parts: list[list[Any]]) -> None:
     """Those of several places, added up."""
     table = pa.concat_tables([stored_table([Part.of(counts_of(rows))], NAMES) for rows in parts])
     names, found = NameTable(), FormCounts(FORM)
-    for part in parts_of(table, names):
+    for part in parts_of(table, (FORM.name,), names):
         assert part.add_to(found)
     wanted = counts_of([row for rows in parts for row in rows])
     assert named(found, names.strings, names.addresses) == named(wanted, STRINGS, ADDRESSES)
@@ -71,7 +71,7 @@ def test_counts_are_the_same_again(parts: list[list[Any]]) -> None:
 def test_forms_that_have_changed() -> None:
     """A new value is empty in what was kept before, one that is gone is left out, and keys are found by name."""
     rows = [((7, 0, 0, -1), (3, 1, 2, 3, 1), [5])]
-    [part] = parts_of(stored_table([Part.of(counts_of(rows))], NAMES), names := NameTable())
+    [part] = parts_of(stored_table([Part.of(counts_of(rows))], NAMES), (FORM.name,), names := NameTable())
     assert names.strings == [b"orders"]
     later = FORM._replace(
         keys={"address": ADDRESS, "id": TEXT, "name": TEXT, "number": NUMBER}, values={"most": MAX, "new": SUM}
@@ -86,4 +86,4 @@ def test_forms_that_have_changed() -> None:
 def test_parts_without_rows_are_not_kept() -> None:
     table = stored_table([Part.of(counts_of([])), Part("empty", {"a": NUMBER}, np.zeros((0, 1), np.int64))], NAMES)
     assert table.num_rows == 0
-    assert list(parts_of(table, NameTable())) == []
+    assert list(parts_of(table, (FORM.name, "empty"), NameTable())) == []

@@ -316,6 +316,14 @@ def test_sections_are_those_that_were_asked_for(lake: Path) -> None:
         assert list(found["reports"]) == list(wanted["reports"])
 
 
+def test_sections_of_the_rollup_read_no_counts_of_messages(lake: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(lake, tmp_path / "other")
+    for file in (other / "section_counts").rglob("*.parquet"):
+        file.unlink()
+    found, wanted = (report("--sections", "latency,errors", one) for one in (other, lake))
+    assert found["reports"] == wanted["reports"]
+
+
 def test_nothing_matches(lake: Path) -> None:
     done = kafkatap("report", lake, "--client", "nobody")
     assert done.code == 0
