@@ -85,6 +85,11 @@ def _has_response(rows: Array) -> Array:
     return known
 
 
+def in_no_row(rows: Array) -> Array:
+    """Of a column whose values come from elsewhere."""
+    return np.zeros(len(rows), bool)
+
+
 def _column(
     name: str, kind: str, dtype: str, doc: str, null: int | None = None, known: Mask | None = None,
     words: tuple[str, ...] = (), row: str = "", in_table: bool = True, fill: int = 0,
@@ -163,6 +168,7 @@ _STATUS = (
 #: Of columns of several tables, or of both ends: columns of one meaning share a row of the document.
 _ADDRESS, _PORT = "its address", "its port"
 _SOFTWARE = "client software, from an earlier ApiVersions request (KIP-511)"
+HOST_DOC = "name of its address at that time, from `--hosts`"
 TOPIC_DOC = "name of the topic, or its id if the name is unknown"
 RESOURCE_DOC = "name of the group, transactional id or other resource"
 #: Of numbers of packets.
@@ -181,6 +187,8 @@ EXCHANGE_COLUMNS = (
     _column("client_port", NUMBER, "i4", _PORT),
     _column("broker_ip", ADDRESS, "i4", _ADDRESS),
     _column("broker_port", NUMBER, "i4", _PORT),
+    _column("client_host", WORD, "", HOST_DOC, known=in_no_row),
+    _column("broker_host", WORD, "", HOST_DOC, known=in_no_row),
     _column("client_id", STRING, "i4", "client_id; any bytes are possible", -1),
     _column("client_software", STRING, "i4", _SOFTWARE, -1),
     _column("client_software_version", STRING, "i4", _SOFTWARE, -1),

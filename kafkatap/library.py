@@ -449,6 +449,7 @@ def analyze(
     end: Time | None = None,
     max_frame: int | None = None,
     keylog: Path | Iterable[Path] | None = None,
+    hosts: Path | Iterable[Path] | None = None,
 ) -> Analysis:
     """Analyze one capture or many (pcap or pcapng, also .gz and .zst). Packets are put in time order.
 
@@ -459,7 +460,7 @@ def analyze(
     a file, or several of these, of which later ones go before. They are read at once. `max_frame`: messages larger than
     this many bytes (None: 100 MiB) are measured, and only their heads decoded. `keylog`: files with the secrets of TLS
     connections, in the format of SSLKEYLOGFILE, also .gz and .zst, and globs. These connections are decrypted. Secrets
-    in a pcapng are used without it.
+    in a pcapng are used without it. `hosts`: files with names of addresses, as of `--hosts` (docs/hosts.md).
 
     The other arguments select exchanges, as the options of the command line do. `filter`: an expression
     (docs/filters.md). `client`, `topic`: names with the wildcards * and ?; `connection`: its client as ADDRESS:PORT;
@@ -483,6 +484,11 @@ def analyze(
         from .engine.tls.key_log_files import open_key_logs
 
         key_log = open_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
+    named = None
+    if hosts is not None:
+        from .engine.host_names import open_hosts
+
+        named = open_hosts([hosts] if isinstance(hosts, (str, os.PathLike)) else hosts)
     selection = Selection.of(
         filter=filter,
         clients=_several(client),
@@ -494,7 +500,7 @@ def analyze(
         end=None if end is None else moment_of(end),
         definitions=known,
     )
-    read = ReadOptions(_ports(ports), known, max_frame, key_log=key_log)
+    read = ReadOptions(_ports(ports), known, max_frame, key_log=key_log, hosts=named)
     return Analysis(captures, read, selection)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from kafkatap.kernels.column_spec import ADDRESS, STRING, fields_of
 from kafkatap.kernels.decorator import record_dtype
 
 from .connection_columns import COLUMNS, CONNECTION_ROW
+
+if TYPE_CHECKING:
+    from .hosts.host_table import HostTable
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -125,6 +128,8 @@ class Names(Protocol):
     def addresses(self) -> Sequence[str]: ...
     @property
     def topic_names(self) -> Mapping[int, int]: ...
+    @property
+    def hosts(self) -> HostTable | None: ...
 
 
 #: `FileInfo.kind` of a live capture. Its `path` is the names of the interfaces.
@@ -196,6 +201,7 @@ class Context(NamedTuple):
     counted: ConnectionTotals | None = None
     left_out_connections: int = 0  # ended first, and are neither in `connections` nor in `counted`
     options: tuple[tuple[str, str], ...] = ()  # those of `commands.KEPT` that the user set, with their values
+    hosts: HostTable | None = None  # names of addresses
 
     @property
     def packet_places(self) -> None:

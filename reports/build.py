@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,18 @@ def build_report(
     if selected is not None:
         who = Clients.of(counts, context)
         tables = [selected.shown(table, who) for table in tables]
+    marks = _marks(learned.found.get("events", ()))
+    top = heading(counts, context, len(people.rows), text)
+    if context.hosts is not None and context.first is not None:
+        from .hosts.named_tables import named_text
+
+        top, *tables = _with_names([top, *tables], context, selected)
+        marks = tuple(
+            mark._replace(text=named_text(mark.text, partial(context.hosts.text, first=mark.begin, last=mark.begin)))
+            for mark in marks
+        )
     return Report(
-        heading=heading(counts, context, len(people.rows), text),
+        heading=top,
         tables=tuple(tables),
         ledger=ledger(context),
         warnings=(
@@ -125,12 +136,22 @@ def build_report(
         curves=Curves(
             latency_curves(counts, context, by),
             heat_map(counts),
-            _marks(learned.found.get("events", ())),
+            marks,
             traffic(counts.traffic, counts.traffic_interval, context),
         )
         if curves
         else Curves(),
     )
+
+
+def _with_names(tables: Sequence[ReportTable], context: Context, selected: Selected | None) -> list[ReportTable]:
+    """The tables with the names of their addresses in the time of the report."""
+    from .hosts.named_tables import with_hosts
+
+    first, last = context.first or 0, context.last or context.first or 0
+    if selected is not None and selected.span is not None:
+        first, last = max(first, selected.span[0]), min(last, selected.span[1])
+    return [with_hosts(table, context.hosts, (first, max(first, last))) for table in tables]
 
 
 def _with_timeline_by(

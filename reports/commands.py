@@ -15,7 +15,8 @@ _READ = frozenset(("report", "show", "records", "extract", "compare", "doctor", 
 _REPORTS = frozenset(("report",))
 #: The options of a run that change what it finds, beside those of its selection, and the commands that have them.
 KEPT = {
-    "utc": _READ, "port": _READ, "definitions": _READ, "keylog": _READ, "max-frame": _READ, "max-held": _READ,
+    "utc": _READ, "port": _READ, "definitions": _READ, "keylog": _READ, "hosts": _READ,
+    "max-frame": _READ, "max-held": _READ,
     "max-connections": _READ, "max-waiting": _READ, "max-names": _READ,
     "late": _REPORTS, "quota": _REPORTS, "window": _REPORTS, "zones": _REPORTS,
     "release": _REPORTS, "request-log": frozenset(("report",)), "cluster": frozenset(("report", "compare")),

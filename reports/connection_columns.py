@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import HOST_DOC, in_no_row
 from kafkatap.dissector.framing.samples import SAMPLES
 from kafkatap.kernels.arrays import is_among
 from kafkatap.kernels.column_spec import (
@@ -446,8 +447,14 @@ COLUMNS = (
 
 #: One TCP connection. Strings and addresses are numbers in the tables of a Context (-1: null).
 CONNECTION_ROW = dtype_of(COLUMNS)
+_IN_TABLE = [column for column in COLUMNS if column.in_table]
+_BEHIND_ENDS = 1 + next(place for place, column in enumerate(_IN_TABLE) if column.name == "broker_port")
 #: The columns of the table `connections`.
-CONNECTIONS = tuple(column for column in COLUMNS if column.in_table)
+CONNECTIONS = (
+    *_IN_TABLE[:_BEHIND_ENDS],
+    *(ColumnSpec(f"{end}_host", WORD, "", OF_LATEST, HOST_DOC, known=in_no_row) for end in ENDS),
+    *_IN_TABLE[_BEHIND_ENDS:],
+)
 
 #: What a run that measures has of each end, without the end's name.
 MEASURED_COLUMNS = tuple(column.field.removeprefix("client_") for column in _measured("client"))

@@ -52,7 +52,8 @@ class Column(NamedTuple):
     """`name` is for programs. `title` is for people and may contain a line break. `note` explains the column.
 
     `rank`: columns of rank 0 are always shown. On a narrow terminal, high ranks go first. Rank 9 is for programs only.
-    `apis`: keys of APIs without whose exchanges the value is not known. `of`: its value in a row (`in_columns`): an
+    `apis`: keys of APIs without whose exchanges the value is not known. `end`: what addresses are in it, for their
+    names (`hosts.named_tables.ENDS`). `of`: its value in a row (`in_columns`): an
     attribute or a key of the row, or a function of it; "": the one with its own name.
     """
 
@@ -62,6 +63,7 @@ class Column(NamedTuple):
     note: str
     rank: int = 0
     apis: tuple[int, ...] = ()
+    end: str = ""
     of: str | Callable[[Any], Value] = ""
 
     def __reduce__(self) -> tuple[Any, ...]:

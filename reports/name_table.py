@@ -10,6 +10,7 @@ class NameTable:
         self.strings: list[bytes | None] = []
         self.addresses: list[str] = []
         self.topic_names: dict[int, int] = {}
+        self.hosts = None
         self._strings: dict[bytes, int] = {}
         self._addresses: dict[str, int] = {}
 

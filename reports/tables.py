@@ -20,6 +20,7 @@ from kafkatap.kernels.column_spec import ColumnSpec
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from .batch import Array, Context, rows_of, uuid_text
 from .connection_columns import CONNECTIONS, decryptions
+from .expressions.exchange_columns import began_at
 from .row_columns import arrow_column, words
 from .table_columns import FILES, LEDGER, LIST_BUCKETS, LIST_HEADERS, RECORDS, TIME, TIME_MS, Declared
 
@@ -71,6 +72,7 @@ class Texts:
         self.strings = arrow_texts([None if s is None else s.decode("utf-8", "replace") for s in context.strings])
         self._addresses = arrow_texts([*context.addresses, ""])
         self._raw = context.strings
+        self._context = context
         known = context.topic_names
         self._topic_of_id: Array = np.full(len(context.strings) + 1, -1, np.int64)  # the last entry is for -1
         for number, name in known.items():
@@ -86,6 +88,18 @@ class Texts:
             return self._addresses.take(arrow_indices(numbers, numbers < 0))
         last = len(self._addresses) - 1
         return self._addresses.take(arrow_indices(np.where(numbers < 0, last, numbers)))
+
+    def host(self, numbers: Array, at: Array) -> Any:
+        """The names of addresses at times (ns since the epoch), null where there is none."""
+        hosts = self._context.hosts
+        if hosts is None:
+            return arrow_texts([""]).take(arrow_indices(np.zeros(len(numbers), np.int64), np.ones(len(numbers), bool)))
+        found = hosts.numbers(numbers, at, self._context.addresses)
+        return _taken(arrow_texts([name.text for name in hosts.names] or [""]), found)
+
+    def hosts(self, rows: Array, at: Array) -> dict[str, Any]:
+        """The columns with the names of both ends of rows."""
+        return {f"{end}_host": self.host(rows[f"{end}_ip"], at) for end in ("client", "broker")}
 
     def topic_id(self, numbers: Array) -> Any:
         """Topic ids in Kafka's 22-character form, null for -1."""
@@ -129,6 +143,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
         "api_name": words(names, inverse, e["outcome"] == r.ORPHAN_RESPONSE),
         "errors": _error_lists(e["exchange"], errors),
         "topics": _topic_lists(e["exchange"], results, texts),
+        **texts.hosts(e, began_at(e)),
     }
     return _table(EXCHANGES, columns, e, texts)
 
@@ -210,7 +225,8 @@ def connections_table(connections: Array, context: Context) -> Any:
     """The table `connections` from CONNECTION_ROW rows."""
     rows = connections.copy()
     rows["tls_decryption"] = decryptions(connections)
-    return _table(CONNECTIONS, {}, rows, Texts(context))
+    texts = Texts(context)
+    return _table(CONNECTIONS, texts.hosts(rows, rows["first"]), rows, texts)
 
 
 def files_table(context: Context) -> Any:

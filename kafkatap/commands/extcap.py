@@ -148,7 +148,7 @@ def _capture(options: argparse.Namespace, name: str) -> int:
     from ..live.capture import capabilities
     from ..live.capture.packet_source import open_capture
     from ..live.process_memory import keep_flat
-    from .values import chosen_definitions, chosen_key_log
+    from .values import chosen_definitions, chosen_hosts, chosen_key_log
 
     if not options.fifo:
         raise ValueError("--capture needs --fifo PATH")
@@ -160,8 +160,9 @@ def _capture(options: argparse.Namespace, name: str) -> int:
         selection = Selection.of(filter=_expression(options.exchanges, slow), definitions=definitions).beside(selection)
     needed = [each.engine_options for each in (selection, commented) if each is not None]
     read = ReadOptions(
-        tuple(options.port or ()), definitions, limits=Limits(), key_log=chosen_key_log(options, is_growing=True)
-    )
+        tuple(options.port or ()), definitions, limits=Limits(), key_log=chosen_key_log(options, is_growing=True),
+        hosts=chosen_hosts(options),
+    )  # fmt: skip
     engine = Engine(
         read, all_results=any(each.all_results for each in needed),
         inspectors=[inspector for each in needed for inspector in each.inspectors], assembler=Assembler(),

@@ -114,7 +114,8 @@ def add_section_options(command: argparse.ArgumentParser) -> argparse._ArgumentG
                        "(default: 11x1s, as Kafka)")  # fmt: skip
     group.add_argument("--zones", type=read_zones, metavar="FILE",
                        help="zones: a file with a network and its zone in each line, such as '10.1.0.0/16 "
-                       "eu-west-1a'; without it the racks of brokers and consumers count")  # fmt: skip
+                       "eu-west-1a', or one of --hosts with zones as labels; without it the racks of brokers and "
+                       "consumers count")  # fmt: skip
     return group
 
 
@@ -146,8 +147,8 @@ def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
         group.add_argument("--to", dest="end", type=parse_when, metavar="TIME",
                            help="only exchanges that begin before TIME")  # fmt: skip
     group.add_argument("--client", action="append", metavar="NAME",
-                       help="only this client_id or client address; * and ? are wildcards: 'billing-*'; may be "
-                       "repeated")  # fmt: skip
+                       help="only this client_id, client address, or name of it (--hosts); * and ? are wildcards: "
+                       "'billing-*'; may be repeated")  # fmt: skip
     group.add_argument("--connection", action="append", metavar="ADDRESS:PORT", type=parse_connection,
                        help="follow this connection: only exchanges of the client with this address and port; may be "
                        "repeated")  # fmt: skip
@@ -194,12 +195,22 @@ def add_key_logs(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
 
 
+def add_hosts(group: argparse._ArgumentGroup) -> None:
+    """The option --hosts, for every command that shows addresses (see `chosen_hosts`)."""
+    group.add_argument("--hosts", action="append", metavar="FILE",
+                       help="names of addresses: a hosts file, `kubectl get pods,svc,nodes -A -o json`, `aws ec2 "
+                       "describe-network-interfaces`, or CSV (address or network, name, labels, from, to); globs; may "
+                       "be repeated. For tables, --client, and filters such as 'client_host ~ \"^payments\"'"
+                       )  # fmt: skip
+
+
 def add_reading(group: argparse._ArgumentGroup) -> None:
     """How captures are read."""
     group.add_argument("--port", action="append", type=parse_port, metavar="PORT",
                        help="hint that brokers listen on PORT; Kafka is found on any port without it")  # fmt: skip
     add_definitions(group)
     add_key_logs(group)
+    add_hosts(group)
 
 
 def add_limits(command: argparse.ArgumentParser, live: bool = False) -> argparse._ArgumentGroup:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reports.hosts.host_table import HostTable
 
     from ..engine.limits import Limits
     from ..engine.read_options import ReadOptions
@@ -112,13 +113,22 @@ def chosen_key_log(options: argparse.Namespace, is_growing: bool = False) -> Key
     return key_log
 
 
+def chosen_hosts(options: argparse.Namespace) -> HostTable | None:
+    """The names of addresses in the files of --hosts; None without it. As of `open_hosts`."""
+    if not options.hosts:
+        return None
+    from ..engine.host_names import open_hosts
+
+    return open_hosts(options.hosts, bool(getattr(options, "utc", False)))
+
+
 def other_inputs(options: argparse.Namespace) -> list[str]:
     """The files that a command reads beside its captures, of those of these options that it has."""
     import glob
 
     zones = getattr(options, "zones", None)
     names = [getattr(options, "anonymize_key", None), zones and zones.path]
-    for option in ("keylog", "request_log", "definitions"):
+    for option in ("keylog", "request_log", "definitions", "hosts"):
         for pattern in getattr(options, option, None) or ():
             names += [pattern, *glob.glob(pattern)]
     return [str(name) for name in names if name]
@@ -232,12 +242,12 @@ def limits_of(options: argparse.Namespace) -> Limits | None:
 
 
 def read_options(options: argparse.Namespace) -> ReadOptions:
-    """How captures are decoded, without a key log. As of `chosen_definitions`."""
+    """How captures are decoded, without a key log. As of `chosen_definitions` and `chosen_hosts`."""
     from ..engine.read_options import ReadOptions
 
     return ReadOptions(
         tuple(options.port or ()), chosen_definitions(options), getattr(options, "max_frame", None),
-        limits_of(options), late=getattr(options, "late", None),
+        limits_of(options), late=getattr(options, "late", None), hosts=chosen_hosts(options),
     )  # fmt: skip
 
 
@@ -291,28 +301,18 @@ class Zones(list[tuple[str, str]]):
 
 
 def read_zones(path: str) -> Zones:
-    """Networks and their zones from a file: a line has both, blanks between. # begins a comment."""
-    from ipaddress import ip_network
+    """Networks and their zones from a file: as of `zones_of`."""
+    from kafkatap.reports.hosts.host_files import zones_of
 
-    found = Zones()
-    found.path = path
+    from ..engine.host_names import read_host_file
+
     try:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                words = line.partition("#")[0].split()
-                if not words:
-                    continue
-                if len(words) != 2:
-                    raise argparse.ArgumentTypeError(f"{path}, line {number}: not a network and a zone")
-                found.append((str(ip_network(words[0], strict=False)), words[1]))
+        found = Zones((entry.network, entry.name) for entry in zones_of(read_host_file(path)))
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise argparse.ArgumentTypeError(f"{path}: not a text in UTF-8") from None
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{path}, line {number}: {error}") from None
-    if not found:
-        raise argparse.ArgumentTypeError(f"{path}: no line has a network and a zone")
+        raise argparse.ArgumentTypeError(str(error)) from None
+    found.path = path
     return found
 
 

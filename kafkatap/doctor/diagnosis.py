@@ -35,8 +35,8 @@ CHECKED = (
     Column("findings", "findings", "count", "number of its findings"),
 )
 GAPS = (
-    Column("client", "client's end", "text", "address and port of the client"),
-    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("client", "client's end", "text", "address and port of the client", end="client"),
+    Column("broker", "broker", "text", "address and port of the broker", end="broker"),
     Column("protocol", "protocol", "text", "kafka, tls, foreign or unknown"),
     Column("client_gap_bytes", "from client:\nmissing", "bytes", "bytes of the client that are in no packet"),
     Column("client_gap_share", "share", "share", "of the client's bytes"),

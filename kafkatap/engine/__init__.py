@@ -7,6 +7,7 @@ selection          which exchanges the user selected
 ended_connections  rows of connections that have ended
 endpoints          addresses by number
 watched_packets    packets of the exchanges that a recording keeps
+host_names         names of addresses, from files
 read_options       how captures are decoded: the same for every command
 limits             how much a run keeps in memory
 """

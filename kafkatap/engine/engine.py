@@ -157,6 +157,7 @@ class Engine:
             key_log.begin_run()
         if measures:
             self.assembler.measure()
+        self.hosts = read.hosts
         self.limits = read.limits or Limits()
         if read.limits is not None:
             self.assembler.bound(read.limits.bounds())
@@ -608,6 +609,7 @@ class Engine:
             strings=self.strings[:],
             addresses=list(self.addresses),
             topic_names=dict(self.topic_names),
+            hosts=self.hosts,
             connections=ended.rows if connections is None else connections,
             files=files,
             ledger=self.ledger() if is_over else self._ledger(ended),

@@ -96,11 +96,12 @@ class JoinedEngine(Engine):
     def __init__(self, members: Sequence[Member]) -> None:
         one = members[0]
         self._members = tuple(members)
-        self.limits, self.facts, self.key_log, self.packet_places = (
+        self.limits, self.facts, self.key_log, self.packet_places, self.hosts = (
             one.limits,
             one.facts,
             one.key_log,
             one.packet_places,
+            one.hosts,
         )
         self._names = JoinedNames()
         for order, member in enumerate(members):

@@ -83,4 +83,6 @@ class Elapsed:
 
 def names_of(engine: Engine) -> Context:
     """The names behind the numbers in rows and counts. Not a copy: valid only while the monitor's lock is held."""
-    return Context(strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names)
+    return Context(
+        strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names, hosts=engine.hosts
+    )

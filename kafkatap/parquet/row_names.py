@@ -22,6 +22,7 @@ def named(arrays: Sequence[Array], names: Names) -> Context:
         strings=[names.strings[n] for n in np.flatnonzero(strings).tolist()],
         addresses=[names.addresses[n] for n in np.flatnonzero(addresses).tolist()],
         topic_names={int(place[number]): int(place[name]) for number, name in known.items()},
+        hosts=names.hosts,
     )
 
 

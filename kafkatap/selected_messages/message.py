@@ -37,9 +37,10 @@ MESSAGE = record_dtype(
 )
 #: Places in a row of `Messages.objects`. CLIENT, BROKER: str. CLIENT_ID, MECHANISM: bytes or None. PROBLEM: the path of
 #: the malformed field, str or None. FACTS: Facts. FRAME: the captured bytes from the size field on, if the collector
-#: keeps frames. ENVELOPED: of an Envelope's response (API key, version) of the request inside, else None.
-CLIENT, BROKER, CLIENT_ID, MECHANISM, PROBLEM, FACTS, FRAME, ENVELOPED = range(8)
-OBJECTS = 8
+#: keeps frames. ENVELOPED: of an Envelope's response (API key, version) of the request inside, else None. CLIENT_HOST,
+#: BROKER_HOST: names of the addresses, str or None.
+CLIENT, BROKER, CLIENT_ID, MECHANISM, PROBLEM, FACTS, FRAME, ENVELOPED, CLIENT_HOST, BROKER_HOST = range(10)
+OBJECTS = 10
 
 
 class Messages(NamedTuple):
@@ -130,6 +131,8 @@ class Message:
     facts: Facts
     frame: bytes
     enveloped: tuple[int, int] | None
+    client_host: str | None
+    broker_host: str | None
 
     def column(self, name: str) -> Any:
         """A column of the exchange, as a number."""

@@ -16,12 +16,15 @@ from kafkatap.dissector.tree.packed_facts import PACKED
 from kafkatap.dissector.tree.summary import FactReader
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint, rows_of
+from kafkatap.reports.expressions.exchange_columns import began_at
 
 from ..engine.engine import Engine
 from .envelopes import EnvelopeCollector
 from .message import (
     BROKER,
+    BROKER_HOST,
     CLIENT,
+    CLIENT_HOST,
     CLIENT_ID,
     ENVELOPED,
     FACTS,
@@ -100,6 +103,7 @@ class MessageCollector:
         connections = links["connection"]
         ends = self._engine.endpoints(connections).astype(np.int64)
         objects[:, CLIENT], objects[:, BROKER] = self._end_texts(ends[:, :2]), self._end_texts(ends[:, 2:])
+        objects[:, CLIENT_HOST], objects[:, BROKER_HOST] = self._hosts(ends[:, 0], rows), self._hosts(ends[:, 2], rows)
         objects[:, CLIENT_ID] = self._strings(rows["client_id"])
         objects[:, MECHANISM] = self._strings(self._engine.dissector.connections["mechanism"][connections])
         problems = self._strings(messages.of_side("problem"))
@@ -122,6 +126,15 @@ class MessageCollector:
         for number in set(wanted).difference(texts):
             texts[number] = self._engine.strings[number]
         return [texts[number] for number in wanted]
+
+    def _hosts(self, ips: Array, rows: Array) -> list[str | None] | None:
+        """The names of addresses when the exchanges began."""
+        assert self._engine is not None
+        hosts = self._engine.hosts
+        if hosts is None:
+            return None
+        found = hosts.numbers(ips, began_at(rows), self._engine.addresses).tolist()
+        return [None if number < 0 else hosts.names[number].text for number in found]
 
     def _end_texts(self, ends: Array) -> list[str]:
         """Texts of ends: address number and port, int64 (n, 2)."""

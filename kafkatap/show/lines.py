@@ -118,7 +118,8 @@ class LineMaker:
                      rows["api_version"].tolist(), strict=True)  # fmt: skip
         cells: list[list[str]] = [
             list(map(str, messages.of_side("packet_first").tolist())),
-            objects[:, m.CLIENT].tolist(), objects[:, m.BROKER].tolist(), each(list(titles), _title),
+            _ends(objects, m.CLIENT, m.CLIENT_HOST), _ends(objects, m.BROKER, m.BROKER_HOST),
+            each(list(titles), _title),
             [f"#{number}" for number in rows["correlation_id"].tolist()],
             each(objects[:, m.CLIENT_ID].tolist(), _identity), each(messages.of_side("bytes").tolist(), units.size),
             [units.duration(ns) if ns else "" for ns in np.where(answers, rows["total_ns"], 0).tolist()],
@@ -299,6 +300,15 @@ def each(values: list[Any], text: Callable[[Any], str]) -> list[str]:
     """The text of each value; each distinct one is made once."""
     made = {value: text(value) for value in set(values)}
     return [made[value] for value in values]
+
+
+def _ends(objects: Array, end: int, host: int) -> list[str]:
+    """The addresses of ends, with the names behind those that have one."""
+    texts, hosts = objects[:, end].tolist(), objects[:, host].tolist()
+    if not any(hosts):
+        return list(texts)
+    named = each(hosts, lambda name: f" {_shown(name, LONGEST_ID)}" if name else "")
+    return [text + name for text, name in zip(texts, named, strict=True)]
 
 
 def _where(mask: Array, values: Array) -> Iterator[tuple[int, Any]]:

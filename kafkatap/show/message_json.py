@@ -85,11 +85,16 @@ class JsonMaker:
 
     @staticmethod
     def _ends(messages: Messages) -> list[str]:
-        """What only some messages have: `tls_version`, `records`, and the times of an answered exchange."""
+        """What only some messages have: `tls_version`, names of hosts, `records`, and the times of an answered
+        exchange."""
         rows, numbers, found = messages.rows, messages.numbers, [""] * messages.total
         versions = rows["tls_version"]
         for place in np.flatnonzero(versions >= 0).tolist():
             found[place] = f', "tls_version": "{TLS_VERSIONS[versions[place]]}"'
+        for name, host in (("client_host", m.CLIENT_HOST), ("broker_host", m.BROKER_HOST)):
+            hosts = messages.objects[:, host].tolist()
+            for place, text in enumerate(hosts if any(hosts) else ()):
+                found[place] += f', "{name}": {_text(text)}' if text else ""
         places = np.flatnonzero(numbers["record_bytes"] >= 0)
         for place, (_, size, count, _) in zip(places.tolist(), numbers[places].tolist(), strict=True):
             found[place] += f', "records": {{"count": {count if count >= 0 else "null"}, "bytes": {size}}}'

@@ -309,4 +309,5 @@ def report_context(total: TotalCounts, context: Context, options: RunOptions) ->
     return context._replace(
         strings=names.strings, addresses=names.addresses, topic_names=names.topic_names, counted=total.connections,
         known_versions=load_programs("summary", options.read.definitions).known_versions, options=options.kept,
+        hosts=options.read.hosts,
     )  # fmt: skip

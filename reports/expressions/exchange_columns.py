@@ -74,6 +74,14 @@ def client_end(rows: Array, names: Names) -> tuple[Values, ...]:
     return (_single(rows["client_ip"].astype(np.int64) << _PORT | rows["client_port"]),)
 
 
+def host(end: str, rows: Array, names: Names) -> tuple[Values, ...]:
+    """The name of an end's address when the exchange began."""
+    if names.hosts is None:
+        return ()
+    numbers = names.hosts.numbers(rows[f"{end}_ip"], began_at(rows), names.addresses)
+    return (_single(numbers, numbers < 0),)
+
+
 def topic(rows: Array, names: Names) -> tuple[Values, ...]:
     """Topics by name, also by an id whose name is known."""
     known = topic_numbers(rows, names)
@@ -103,6 +111,11 @@ def string_text(names: Names, number: int) -> tuple[str, ...]:
 
 def address_text(names: Names, number: int) -> tuple[str, ...]:
     return (names.addresses[number] if number >= 0 else "",)
+
+
+def host_text(names: Names, number: int) -> tuple[str, ...]:
+    """The name of an address, and those of pods that share it."""
+    return () if names.hosts is None else names.hosts.names[number].texts
 
 
 def id_text(names: Names, number: int) -> tuple[str, ...]:

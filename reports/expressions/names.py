@@ -121,6 +121,11 @@ def _part(column: ColumnSpec, spelling: Spelling | None = None) -> tuple[ReadCol
     return partial(c.column, column), spelling or own
 
 
+def _host(end: str) -> tuple[ReadColumn, Spelling | None]:
+    """The name of an end's address."""
+    return partial(c.host, end), c.host_text
+
+
 def _named(column: ColumnSpec, text: str, name: str = "", per: str = EXCHANGE, **more: Any) -> Name:
     """The name of a column: its kind, unit, nulls and words are those of the declaration."""
     if column.kind == WORD:
@@ -138,10 +143,12 @@ def _exchange_names() -> Iterator[Name]:
     of = _EXCHANGE
     yield Name("api", "api", "API of the request, by name or key", (_part(of["api_key"], c.api_text),))
     yield _named(of["api_version"], "version of the API", "version")
-    yield Name("client", "text", "client_id, or the client's address; with == also ADDRESS:PORT",
-               (_part(of["client_id"]), _part(of["client_ip"])))  # fmt: skip
+    yield Name("client", "text", "client_id, or the client's address or name; with == also ADDRESS:PORT",
+               (_part(of["client_id"]), _part(of["client_ip"]), _host("client")))  # fmt: skip
     yield Name(CLIENT_END, "text", "the client as ADDRESS, ADDRESS:PORT or :PORT", ((c.client_end, c.endpoint_text),),
                spell=canonical_broker)  # fmt: skip
+    for end in ("client", "broker"):
+        yield Name(f"{end}_host", "text", f"name of the {end}'s address at that time, from --hosts", (_host(end),))
     yield Name("broker", "text", "the broker as ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),),
                spell=canonical_broker)  # fmt: skip
     yield Name("error", "error", "error codes at any level of the response, by name or number; NONE if there is none",

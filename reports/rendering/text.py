@@ -251,7 +251,10 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
         failed += f", {as_number(h['in_flight']):,} in flight at the end"
     facts.append(("requests", f"{as_number(h['requests']):,} by {people:,} client{'' if people == 1 else 's'}{failed}"))
     if h["brokers"]:
-        facts.append(("brokers", f"{h['broker_count']}: {cell_text(h['brokers'])}"))
+        hosts, named = h.get("broker_hosts"), h["brokers"]
+        if isinstance(hosts, tuple) and isinstance(named, tuple):
+            named = tuple(f"{end} ({host})" if host else str(end) for end, host in zip(named, hosts, strict=True))
+        facts.append(("brokers", f"{h['broker_count']}: {cell_text(named)}"))
     return facts
 
 

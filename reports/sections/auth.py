@@ -44,7 +44,7 @@ from .auth_attempts import REFUSED, SASL_AUTHENTICATE, SASL_HANDSHAKE, Attempt, 
 from .auth_tls import TLS, failed_tls
 
 COLUMNS = (
-    Column("client_ip", "client IP", "text", "IP address of the client"),
+    Column("client_ip", "client IP", "text", "IP address of the client", end="client"),
     Column("client_id", "client", "text", "client_id of the SASL requests"),
     Column("principal", "principal", "text", "user name in the SASL token (PLAIN, SCRAM)"),
     Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),
@@ -63,7 +63,7 @@ COLUMNS = (
     Column("last", "last", "time", "the last attempt", 1),
 )  # fmt: skip
 MECHANISM_COLUMNS = (
-    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("broker", "broker", "text", "address and port of the broker", end="broker"),
     Column("mechanism", "mechanism", "text", "SASL mechanism"),
     Column("offered", "offered", "flag", "whether the broker lists it in a response to SaslHandshake"),
     Column("handshakes", "handshakes", "count", "SaslHandshake requests that name it"),
@@ -80,7 +80,7 @@ MESSAGE_COLUMNS = (
     Column("client_addresses", "client\naddresses", "count", "addresses of their clients"),
 )
 SESSION_COLUMNS = (
-    Column("client_ip", "client IP", "text", "IP address of the client"),
+    Column("client_ip", "client IP", "text", "IP address of the client", end="client"),
     Column("client_id", "client", "text", "client_id of the SASL requests"),
     Column("principal", "principal", "text", "user name in the SASL token (PLAIN, SCRAM)"),
     Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),

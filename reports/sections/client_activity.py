@@ -27,7 +27,7 @@ from ..section_parts.section import Section, SectionInput
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
-    Column("address", "address", "text", "IP address of the client"),
+    Column("address", "address", "text", "IP address of the client", end="client"),
     Column("software", "software", "texts", "names and versions of the client software (KIP-511)", 3),
     Column("principal", "principal", "texts", "user names in SASL tokens (PLAIN, SCRAM), with their mechanism", 3),
     Column("mechanisms", "SASL", "texts", "SASL mechanisms of handshakes", 4),

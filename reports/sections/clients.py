@@ -65,7 +65,7 @@ COLUMNS = (
     Column("evidence", "evidence", "text",
            f"what fails; or {time_shares.EVIDENCE}, if the client is slow; or what shows that it is one of the "
            "cluster's own"),
-    Column("address", "address", "text", "IP address of the client", 1),
+    Column("address", "address", "text", "IP address of the client", 1, end="client"),
     Column("software", "software", "text", "name and version of the client software (KIP-511); probably, perhaps: what "
            "its ClientHellos show (docs/tls.md)", 1),
     Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),

@@ -51,9 +51,9 @@ NAMED_RETRANSMISSIONS = 3
 UNSCALED = 65_535
 
 ADDRESS_COLUMNS = (
-    Column("client_ip", "client IP", "text", "IP address of the client",
+    Column("client_ip", "client IP", "text", "IP address of the client", end="client",
            of=lambda r: OTHERS if r["client_ip"] < 0 else r.context.address(r["client_ip"])),
-    Column("broker", "broker", "text", "address and port of the broker", of=lambda r: r.end("broker")),
+    Column("broker", "broker", "text", "address and port of the broker", end="broker", of=lambda r: r.end("broker")),
     Column("connections", "conns", "count", "TCP connections"),
     Column("rate", "conns\na second", "text", "connections a second, over the whole capture", 9, of=lambda r: _rate(r)),
     Column("busiest_second", "busiest\nsecond", "count", "connections that began in the busiest second"),
@@ -76,8 +76,8 @@ ADDRESS_COLUMNS = (
 _CAUSES = ("loss", "receiver", "sender", "unexplained")
 SLOW_COLUMNS = (
     Column("client_id", "client", "text", "client_id of the last request"),
-    Column("client", "client's end", "text", "address and port of the client"),
-    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("client", "client's end", "text", "address and port of the client", end="client"),
+    Column("broker", "broker", "text", "address and port of the broker", end="broker"),
     Column("exchanges", "exchanges", "count", "requests and responses", 2),
     Column("total_sum_ns", "total\nsum", "ns", "total time of the exchanges, summed", 4),
     Column("broker_sum_ns", "broker\nsum", "ns", "broker time (without APIs that wait at the broker), summed", 4),

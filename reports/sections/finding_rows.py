@@ -15,7 +15,7 @@ COLUMNS = (
     Column("finding", "finding", "text", "what kind of finding it is: stable, for programs", 9),
     Column("severity", "severity", "text", "error, warning or note", 9),
     Column("label", "label", "text", "the finding in one or two words"),
-    Column("text", "text", "text", "a sentence, made of the numbers"),
+    Column("text", "text", "text", "a sentence, made of the numbers", end="sentence"),
     Column("time_lost_ns", "lost,\nsum", "ns", "summed time of exchanges that it cost; 0: none, or unknown", 1),
     Column("begin", "begin", "time", "when it began", 2),
     Column("end", "end", "time", "when it ended; null: it lasts, or took no time", 2),

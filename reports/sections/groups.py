@@ -100,7 +100,7 @@ REBALANCES = (
 MEMBERS = (
     Column("group", "group", "text", "group id", of="group.name"),
     Column("client_id", "client", "text", "client_id", of=lambda m: m.row.client[1]),
-    Column("address", "address", "text", "IP address of the client", of=lambda m: m.row.client[0]),
+    Column("address", "address", "text", "IP address of the client", end="client", of=lambda m: m.row.client[0]),
     Column("member_prefix", "member", "text", "the member id without its random end, or the beginning of it",
            of=lambda m: member_prefix(m.name)),
     Column("instance", "instance", "text", "group.instance.id of a static member", 1, of="row.instance"),
@@ -149,7 +149,9 @@ PARTITIONS = (
     Column("lag", "lag of\nreads", "count", "end less position"),
     Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
     Column("client_id", "reader", "text", "client_id that reads it", of=lambda r: r.first.reader and r.first.reader[1]),
-    Column("address", "address", "text", "its address", 2, of=lambda r: r.first.reader and r.first.reader[0]),
+    Column(
+        "address", "address", "text", "its address", 2, end="client", of=lambda r: r.first.reader and r.first.reader[0]
+    ),
     Column("sure", "reads by", "text", _SURE, of="first.sure"),
     Column("committed_at", "committed at", "time", "the last commit", 3, of="first.committed_at"),
     Column("position_at", "fetched at", "time", "the last fetch", 3, of="first.position_at"),

@@ -41,7 +41,7 @@ COLUMNS = (
            "their connection is open, and they have not waited for long (--late)"),
     Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
     Column("error_codes", "error codes", "count", "non-zero error codes in the responses"),
-    Column("brokers", "brokers", "texts", "address and port of each broker, most requests first"),
+    Column("brokers", "brokers", "texts", "address and port of each broker, most requests first", end="broker"),
     Column("broker_count", "brokers", "count", "number of brokers"),
     Column("client_count", "clients", "count", "rows of the table of clients: client_id, address and software"),
 )  # fmt: skip

@@ -32,9 +32,9 @@ BY = ("api", "client", "broker", "connection", "version", "topic")
 _BY_COLUMNS = {
     "api": (),
     "client": (Column("client_id", "client", "text", "client_id of the requests"),),
-    "broker": (Column("broker", "broker", "text", "address and port of the broker"),),
+    "broker": (Column("broker", "broker", "text", "address and port of the broker", end="broker"),),
     "connection": (
-        Column("connection", "connection", "text", "the client's address and port, and the broker's"),
+        Column("connection", "connection", "text", "the client's address and port, and the broker's", end="both"),
         Column("client_id", "client", "text", "client_id of the requests"),
     ),
     "version": (Column("api_version", "version", "count", "version of the API"),),

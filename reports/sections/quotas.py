@@ -51,7 +51,7 @@ OBEDIENCE = (
 )  # fmt: skip
 RATES = (
     Column("client_id", "client", "text", "client_id of the requests"),
-    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("broker", "broker", "text", "address and port of the broker", end="broker"),
     Column("direction", "counts", "text", "produce: bytes of Produce requests; fetch: bytes of Fetch responses"),
     Column("counted_bytes", "counted\nbytes", "bytes", "all bytes that the quota counts"),
     Column("busiest", "busiest\nsecond", "bytes", "bytes of the busiest second", 1),

@@ -28,7 +28,7 @@ from ..units import share
 
 FOLLOWERS = (
     Column("follower", "follower", "count", "broker id in the follower's Fetch requests"),
-    Column("address", "address", "text", "IP address of the follower"),
+    Column("address", "address", "text", "IP address of the follower", end="client"),
     Column("topic", "topic", "text", "topic, by name if Metadata names it"),
     Column("produces", "produces", "count", "answered Produce requests with acks=all for a partition that it follows"),
     Column("charged", "waited\nfor it", "count", "of these, requests that waited for this follower last"),

@@ -30,8 +30,10 @@ from .error_codes import error_label
 _MEANING = {part.name: part.meaning for part in TIME_PARTS}
 _WHO = (
     Column("client_id", "client", "text", "client_id of the request", of=lambda r: r.text("client_id")),
-    Column("address", "address", "text", "address and port of the client", 3, of=lambda r: r.end("client")),
-    Column("broker", "broker", "text", "address and port of the broker", 2, of=lambda r: r.end("broker")),
+    Column(
+        "address", "address", "text", "address and port of the client", 3, end="client", of=lambda r: r.end("client")
+    ),
+    Column("broker", "broker", "text", "address and port of the broker", 2, end="broker", of=lambda r: r.end("broker")),
 )
 _SPLIT = (
     Column("total_ns", "total", "ns", "total time: from the request's first byte to the response's last byte"),

@@ -37,7 +37,7 @@ _COUNTS = (
 #: The columns of both forms: a table has one of `broker` and `client`.
 COLUMNS = (
     Column("start", "start", "time", "start of the interval"),
-    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("broker", "broker", "text", "address and port of the broker", end="broker"),
     Column("client", "client", "text", "client_id of the requests"),
     *_COUNTS,
 )

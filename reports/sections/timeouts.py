@@ -55,9 +55,10 @@ from ..units import duration
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests", of=lambda r: r.event.text("client_id")),
-    Column("address", "address", "text", "IP address of the client", 2,
+    Column("address", "address", "text", "IP address of the client", 2, end="client",
            of=lambda r: r.event.context.address(r.event["client_ip"])),
-    Column("broker", "broker", "text", "address and port of the broker", 2, of=lambda r: r.event.end("broker")),
+    Column("broker", "broker", "text", "address and port of the broker", 2, end="broker",
+           of=lambda r: r.event.end("broker")),
     Column("api", "API", "text", "API of the requests", of=lambda r: api_label(r.event["api_key"])),
     Column("requests", "requests", "count", "requests without a response, or with one that came too late"),
     Column("fault", "fault", "text",

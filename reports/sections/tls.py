@@ -44,8 +44,10 @@ from ..tls_software import probable_software
 from .tls_findings import EXPIRES_SOON_NS, expiry_text
 
 _WHERE = (
-    Column("client_ip", "client IP", "text", "IP address of the client", of=lambda r: _where(r).client_ip),
-    Column("broker", "broker", "text", "address and port of the broker", of=lambda r: r.end("broker")),
+    Column(
+        "client_ip", "client IP", "text", "IP address of the client", end="client", of=lambda r: _where(r).client_ip
+    ),
+    Column("broker", "broker", "text", "address and port of the broker", end="broker", of=lambda r: r.end("broker")),
 )
 COLUMNS = (
     *_WHERE,
@@ -81,7 +83,7 @@ COLUMNS = (
 CERTIFICATE_COLUMNS = (
     Column("name", "name", "text", "server: the first DNS name, or the common name; client: the subject"),
     Column("of", "of", "text", "server: the certificate of a broker; client: that of a client"),
-    Column("address", "address", "texts", "brokers, or IP addresses of clients, that presented it"),
+    Column("address", "address", "texts", "brokers, or IP addresses of clients, that presented it", end="host"),
     Column("connections", "conns", "count", "connections that it was presented on"),
     Column("expires", "expires", "time", "when it expires"),
     Column("finding", "finding", "text", "what stands out: expired, or expires within 30 days of the capture"),
@@ -106,7 +108,7 @@ SOFTWARE_COLUMNS = (
     Column("sure", "sure", "text",
            "likely: extensions and signature algorithms fit, too; perhaps: the cipher suites alone do"),
     Column("ja4", "JA4", "text", "fingerprint of the ClientHello: equal for equal software and settings"),
-    Column("address", "address", "texts", "IP addresses of these clients"),
+    Column("address", "address", "texts", "IP addresses of these clients", end="client"),
     Column("connections", "conns", "count", "their connections"),
 )  # fmt: skip
 _ESTIMATED = (
@@ -121,7 +123,9 @@ _ESTIMATED = (
 )  # fmt: skip
 ESTIMATE_COLUMNS = (*_WHERE, *_ESTIMATED)
 CONNECTION_COLUMNS = (
-    Column("client", "client's end", "text", "address and port of the client", of=lambda r: r.end("client")),
+    Column(
+        "client", "client's end", "text", "address and port of the client", end="client", of=lambda r: r.end("client")
+    ),
     _WHERE[1],
     *_ESTIMATED,
 )

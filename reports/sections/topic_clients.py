@@ -32,7 +32,7 @@ COLUMNS = (
     Column("topic", "topic", "text", "name of the topic, or its id if no message has its name"),
     Column("role", "role", "text", "writes, reads, or replicates (a follower)"),
     Column("client_id", "client", "text", "client_id of the requests"),
-    Column("address", "address", "text", "IP address of the client"),
+    Column("address", "address", "text", "IP address of the client", end="client"),
     Column("group", "group", "text", "group of the reader"),
     Column("evidence", "group known by", "text", "how the group of the reader is known", 2),
     Column("partitions", "parti-\ntions", "count", "partitions of the topic that the client writes or reads"),

@@ -27,7 +27,7 @@ COLUMNS = (
            of=lambda r: r.context.text(r.item.name)),
     Column("client_id", "client", "text", "client_id of the last producer that had this id; under a selection, of the "
            "last one that is selected", of=lambda r: r.owner and r.context.text(r.owner.client_id)),
-    Column("address", "address", "text", "IP address of that producer", 1,
+    Column("address", "address", "text", "IP address of that producer", 1, end="client",
            of=lambda r: r.owner and r.context.address(r.owner.client_ip)),
     Column("producer_id", "producer\nid", "count", "its producer id", 1, of=lambda r: maybe(r.item.producer_id)),
     Column("producer_epoch", "epoch", "count", "its last producer epoch", 2, of=lambda r: maybe(r.item.epoch)),

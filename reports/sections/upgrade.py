@@ -43,7 +43,7 @@ COLUMNS = (
     Column("verdict", "verdict", "text", "breaks, ok, or cannot tell, at the release; broker: the cluster's own"),
     Column("evidence", "evidence", "text", "removed versions in use, and whose limit they are"),
     Column("fix", "fix", "text", "what helps", 1),
-    Column("address", "address", "text", "IP address of the client"),
+    Column("address", "address", "text", "IP address of the client", end="client"),
     Column("software", "software", "text", "name and version of the client software (KIP-511)", 1),
     Column("removed", "removed", "versions", "API versions in use that this release does not have any more", 9),
     Column("deprecated", "deprecated", "versions", "API versions in use that are deprecated or go later", 3),

@@ -42,7 +42,7 @@ ZONES = (
 )  # fmt: skip
 READERS = (
     Column("client_id", "client", "text", "client_id of the Fetch requests", of="part.client_id"),
-    Column("client_ip", "client IP", "text", "IP address of the client", of="part.client_ip"),
+    Column("client_ip", "client IP", "text", "IP address of the client", end="client", of="part.client_ip"),
     Column("client_zone", "zone", "text", "zone of the client", of="part.client_zone"),
     Column("client_rack", "client.rack", "text", "the rack that its Fetch requests name", of="part.rack"),
     Column("topic", "topic", "text", "topic", of="part.topic"),

@@ -119,7 +119,7 @@ class Frozen:
         with live.reading(None) as (_, names, recent):
             self._context = Context(
                 strings=names.strings[:], addresses=list(names.addresses), topic_names=dict(names.topic_names),
-                first=names.first,
+                first=names.first, hosts=names.hosts,
             )  # fmt: skip
             self.waiting = live.waiting
             self._recent = recent.frozen()

@@ -213,10 +213,10 @@ class Recent(Sink):
         strings += [None if text is None else text.encode() for text in self._strings]
         addresses += [address or "" for address in self._addresses]
         topic_names = {} if engine is None else dict(engine.topic_names)
-        first = None if engine is None else engine.first
+        first, hosts = (None, None) if engine is None else (engine.first, engine.hosts)
         kept = taken(results, np.flatnonzero(np.isin(results["exchange"], exchanges["exchange"])))
         order = np.argsort(kept["exchange"], kind="stable")  # those of an exchange are adjacent
-        context = Context(strings=strings, addresses=addresses, topic_names=topic_names, first=first)
+        context = Context(strings=strings, addresses=addresses, topic_names=topic_names, first=first, hosts=hosts)
         return Batch(exchanges, taken(kept, order)), context
 
     def picked(self, selection: Selection) -> Recent:

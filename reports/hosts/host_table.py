@@ -1,0 +1,239 @@
+"""`HostTable`: names of addresses at times, for arrays.
+
+Entries of files come before what brokers say, and that before blocks of pcapng; within each, the longest prefix comes
+first. Equal names have one number, which stays the same while a table gets other entries (`renew`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .host_entry import ALWAYS_FROM, ALWAYS_TO, INTERFACE, OWN, SHARED, HostEntry
+
+Array = np.ndarray[Any, np.dtype[Any]]
+#: Names behind one address that a text has.
+_SHOWN = 2
+#: Names of one address, one after the other, that a text has.
+_IN_TURN = 2
+
+
+#: Addresses whose names are kept at hand.
+_MOST_KNOWN = 1 << 18
+
+
+class HostName(NamedTuple):
+    """Who has an address at a time. `name`: its own; "" if only `others` have it, such as several pods of a node."""
+
+    name: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """`payments-7f9`, `node-3 (4 pods: a, b, …)`, `2 pods: a, b`."""
+        if not self.others:
+            return self.name
+        shown = ", ".join(self.others[:_SHOWN]) + (", …" if len(self.others) > _SHOWN else "")
+        pods = f"{len(self.others):,} pod{'s' * (len(self.others) != 1)}: {shown}"
+        return f"{self.name} ({pods})" if self.name else pods
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Each of its names."""
+        return (self.name, *self.others) if self.name else self.others
+
+
+class _Pieces(NamedTuple):
+    """The names of one address, in order of time: number `names[i]` from `starts[i]`, -1 for none."""
+
+    starts: list[int]
+    names: list[int]
+
+
+_NOBODY = _Pieces([ALWAYS_FROM], [-1])
+
+
+class HostTable:
+    """`entries`: see `check`, which they have to pass."""
+
+    def __init__(self, entries: Iterable[HostEntry] = ()) -> None:
+        #: The names by their numbers.
+        self.names: list[HostName] = []
+        self._numbers: dict[HostName, int] = {}
+        self.renew(entries)
+
+    def renew(self, entries: Iterable[HostEntry]) -> None:
+        """Replace all entries, also while other threads read. Numbers of names stay."""
+        self._index = _Index(entries)
+
+    @property
+    def entries(self) -> tuple[HostEntry, ...]:
+        return self._index.entries
+
+    def __reduce__(self) -> tuple[type[HostTable], tuple[tuple[HostEntry, ...]]]:
+        return HostTable, (self.entries,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostTable) and self.entries == other.entries
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def with_learned(self, entries: Iterable[HostEntry]) -> HostTable:
+        """A table that has these entries of lower layers too."""
+        return HostTable((*self.entries, *entries))
+
+    def numbers(self, ip: Array, at: Array, addresses: Sequence[str]) -> Array:
+        """The numbers of the names (`names`) that addresses have at times, int64 (n,); -1: none. `ip`: numbers of
+        `addresses`, -1 for none; `at`: ns since the epoch."""
+        index = self._index
+        of_address = np.full(len(addresses) + 1, -1, np.int64)  # the last one is for -1
+        changing = []
+        distinct = np.unique(ip)
+        for number in distinct[distinct >= 0].tolist():
+            pieces = self._of(addresses[number], index)
+            if len(pieces.names) == 1:
+                of_address[number] = pieces.names[0]
+            else:
+                changing.append((number, pieces))
+        found: Array = of_address[ip]
+        order = np.argsort(ip, kind="stable") if changing else distinct
+        for number, pieces in changing:
+            low, high = np.searchsorted(ip, (number, number + 1), sorter=order)
+            rows = order[low:high]
+            places = np.searchsorted(np.array(pieces.starts), at[rows], side="right") - 1
+            found[rows] = np.array(pieces.names)[places]
+        return found
+
+    def name_at(self, address: str, at: int) -> HostName | None:
+        """Who has an address at a time."""
+        pieces = self._of(address)
+        number = pieces.names[bisect_right(pieces.starts, at) - 1]
+        return None if number < 0 else self.names[number]
+
+    def within(self, address: str, first: int, last: int) -> list[HostName]:
+        """Who has an address between two times, in order of time, each once."""
+        pieces = self._of(address)
+        low, high = bisect_right(pieces.starts, first) - 1, bisect_right(pieces.starts, last)
+        return [self.names[number] for number in dict.fromkeys(pieces.names[low:high]) if number >= 0]
+
+    def text(self, address: str, first: int, last: int) -> str | None:
+        """The names that an address has between two times: `payments-7f9, then orders-1b2`; None without any."""
+        found = [name.text for name in self.within(address, first, last)]
+        if not found:
+            return None
+        others = f" and {len(found) - _IN_TURN:,} more" if len(found) > _IN_TURN else ""
+        return ", then ".join(found[:_IN_TURN]) + others
+
+    def zone(self, address: str) -> str | None:
+        """The zone of an address by the labels of its entries, at any time."""
+        index = self._index
+        if address not in index.zones:
+            found = (entry.zone for entries in index.networks_of(address) for entry in entries)
+            index.zones[address] = next((zone for zone in found if zone), None)
+        return index.zones[address]
+
+    def _number(self, name: HostName) -> int:
+        number = self._numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+        return number
+
+    def _of(self, address: str, index: _Index | None = None) -> _Pieces:
+        index = index or self._index
+        found = index.pieces.get(address)
+        if found is None:
+            if len(index.pieces) >= _MOST_KNOWN:
+                index.pieces.clear()
+            found = index.pieces[address] = self._made(address, index)
+        return found
+
+    def _made(self, address: str, index: _Index) -> _Pieces:
+        layers = [_Spans(entries) for entries in index.networks_of(address)]
+        if not layers:
+            return _NOBODY
+        starts, names = list[int](), list[int]()
+        for start in sorted({ALWAYS_FROM, *(point for layer in layers for point in layer.points)}):
+            name = next((found for layer in layers if (found := layer.at(start)) is not None), None)
+            number = -1 if name is None else self._number(name)
+            if not names or number != names[-1]:
+                starts.append(start)
+                names.append(number)
+        return _Pieces(starts, names)
+
+
+class _Index:
+    """Entries by network, and what is known of addresses by them."""
+
+    def __init__(self, entries: Iterable[HostEntry]) -> None:
+        self.entries = tuple(entries)
+        self._networks: dict[tuple[int, int, int], dict[int, list[HostEntry]]] = {}
+        for entry in self.entries:
+            group = self._networks.setdefault((entry.layer, -entry.length, entry.version), {})
+            group.setdefault(entry.bits, []).append(entry)
+        self._order = sorted(self._networks)
+        self.pieces: dict[str, _Pieces] = {}
+        self.zones: dict[str, str | None] = {}
+
+    def networks_of(self, address: str) -> Iterator[list[HostEntry]]:
+        """The entries of each network that an address is in, the best network first."""
+        try:
+            ip = ip_address(address)
+        except ValueError:
+            return  # a name in place of addresses beyond a limit
+        bits, number = ip.max_prefixlen, int(ip)
+        for key in self._order:
+            _, minus_length, version = key
+            if version == ip.version and (found := self._networks[key].get(number >> bits + minus_length)):
+                yield found
+
+
+class _Spans:
+    """The entries of one network."""
+
+    def __init__(self, entries: Sequence[HostEntry]) -> None:
+        self.points = {point for e in entries for point in (e.start, e.end) if point != ALWAYS_TO}
+        self._shared = [e for e in entries if e.kind == SHARED]
+        self._own = [sorted((e for e in entries if e.kind == kind), key=_start) for kind in (OWN, INTERFACE)]
+
+    def at(self, at: int) -> HostName | None:
+        others = tuple(sorted({e.name for e in self._shared if e.start <= at < e.end}))
+        for entries in self._own:
+            place = bisect_right(entries, at, key=_start) - 1
+            if place >= 0 and at < entries[place].end:
+                return HostName(entries[place].name, others)
+        if len(others) == 1:
+            return HostName(others[0])
+        return HostName("", others) if others else None
+
+
+def _start(entry: HostEntry) -> int:
+    return entry.start
+
+
+def check(entries: Iterable[HostEntry]) -> list[HostEntry]:
+    """The entries of files, equal ones once. ValueError if an address has two names at a time, with both lines. An
+    interface may have the address of a node or pod, and pods that of their node."""
+    found: dict[tuple[int, int, int, int], list[HostEntry]] = {}
+    for entry in entries:
+        found.setdefault((entry.version, entry.length, entry.bits, entry.kind), []).append(entry)
+    kept: list[HostEntry] = []
+    for (*_, kind), same in found.items():
+        last: dict[str, int] = {}  # places in `kept`
+        for entry in sorted(same, key=_start):
+            whose = entry.name if kind == SHARED else ""
+            before = kept[last[whose]] if whose in last else None
+            if before is not None and entry.start < before.end:
+                if entry.name != before.name:
+                    raise ValueError(
+                        f"{entry.network} is {before.name} ({before.origin}) and {entry.name} ({entry.origin}) at the "
+                        "same time: leave one out, or say from when to when each has the address"
+                    )
+                kept[last[whose]] = before._replace(end=max(before.end, entry.end))
+                continue
+            last[whose] = len(kept)
+            kept.append(entry)
+    return kept
