@@ -430,15 +430,15 @@ class Dissector:
             if numbers.item(_JOBS) or numbers.item(_FINISHED) or numbers.item(_DEFERRED):
                 yield from self.drain(block, held)
             elif full == FULL_JOBS:
-                self._jobs = grown(self._jobs)
+                self._jobs = grown(self._jobs, used=0)
             elif full == FULL_DEFERRED:
-                self._pool.deferred = grown(self._pool.deferred)
+                self._pool.deferred = grown(self._pool.deferred, used=0)
             self._grow(full)
 
     def _grow(self, full: int) -> None:
         """Grow what a drain does not empty."""
         if full == FULL_FINISHED:
-            self._finished = grown(self._finished)
+            self._finished = grown(self._finished, used=0)
         elif full == FULL_EXCHANGES:
             self._exchanges.grow()
         elif full == FULL_POOL:

@@ -146,20 +146,25 @@ class SlotTable(Table):
         taken[self.free[1 : 1 + int(self.free[0])]] = False
         return taken
 
+    def _used(self) -> int:
+        """How many leading rows there are up to the last taken one."""
+        taken = np.flatnonzero(self.taken_rows())
+        return int(taken[-1]) + 1 if len(taken) else 0
+
     def return_memory(self) -> None:
         """Return the memory of the rows behind the last taken one to the system. The first free rows are the next to be
         taken then. Only for tables whose new rows are zero."""
         left = self.free[1 : 1 + int(self.free[0])]
         left[::-1].sort()
-        taken = np.flatnonzero(self.taken_rows())
-        used = int(taken[-1]) + 1 if len(taken) else 0
+        used = self._used()
         for name, column in self._columns.items():
             return_memory(self._arrays[name], used * column.width)
 
     def grow(self, rows: int = 0, used: int | None = None) -> None:
-        """Make room for at least twice as many rows, and for at least `rows`. The new rows are free."""
+        """Make room for at least twice as many rows, and for at least `rows`. The new rows are free. `used`: copy only
+        that many leading rows (None: those up to the last taken one)."""
         old = len(self)
-        super().grow(rows, used)
+        super().grow(rows, self._used() if used is None else used)
         self.free = _free_list(self.free[1 : 1 + int(self.free[0])], old, len(self))
 
 

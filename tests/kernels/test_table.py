@@ -111,3 +111,13 @@ def test_the_memory_of_free_rows_comes_back() -> None:
     table.release(np.array([0, 1, 2, 3, 4, 5, 70_000]))
     table.return_memory()
     assert resident(table["rows"]) <= 1 << 20
+
+
+def test_a_table_that_grows_copies_only_up_to_the_last_taken_row() -> None:
+    """Rows that nobody took have no memory, and a copy of them would take it."""
+    table = SlotTable(1 << 16, rows=Column(np.uint8, 1_024))
+    row = int(take_row(table.free))
+    table["rows"][row * 1_024] = 7
+    table.grow()
+    assert resident(table["rows"]) <= 4 << 20
+    assert table["rows"][row * 1_024] == 7
