@@ -6,12 +6,16 @@ Client ids are other people's text: they are escaped and cut.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.kafka.error_codes import error_name
 
 from . import units
 from .counting.rollup import api_label
+
+if TYPE_CHECKING:
+    from .hosts.host_table import HostName
 
 #: Characters of a client id that are quoted, and error codes that are named.
 LONGEST_NAME, MOST_CODES = 100, 5
@@ -39,6 +43,11 @@ def exchange_name(api_key: int, api_version: int, client: str | None) -> str:
 def client_text(client: str | None) -> str:
     """` of client "billing"`, "" without a client id."""
     return "" if client is None else f' of client "{units.cut(units.safe(client), LONGEST_NAME)}"'
+
+
+def host_text(name: HostName | None) -> str:
+    """` (payments-7f9)`, "" without a name."""
+    return "" if name is None else f" ({units.cut(units.safe(name.text), LONGEST_NAME)})"
 
 
 #: Parts of the total time whose names alone say too little in a sentence.

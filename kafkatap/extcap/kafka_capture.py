@@ -27,6 +27,7 @@ from kafkatap.reports.exchange_texts import (
     client_text,
     codes_text,
     exchange_name,
+    host_text,
     outcome_text,
     parts_text,
     status_text,
@@ -50,7 +51,7 @@ IDLE, PATIENCE = 1_800 * SECOND, 600 * SECOND
 _PACKETS = ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last")
 _FIELDS = [
     *_PACKETS, "exchange", "key", "outcome", "closed_by", "api_key", "api_version", "client_id", "total_ns",
-    "throttle_time_ms",
+    "throttle_time_ms", "client_ip", "broker_ip", "request_first", "response_first",
     "request_status", "response_status", *(name for name in DURATIONS if name != "total_ns"),
 ]  # fmt: skip
 #: The fields of an exchange that this module reads, by name: numpy takes long for a field of a single row.
@@ -200,7 +201,7 @@ def commented_packet(x: Values) -> int:
 def comment_on(x: Values, codes: Sequence[int], engine: Engine) -> str:
     """The comment on an exchange, with the non-zero error codes of its response. Client ids are other people's text:
     they are escaped and cut."""
-    text = f"kafkatap: {_name(x, engine)}, exchange {x['key']}: "
+    text = f"kafkatap: {_name(x, engine)}{_hosts(x, engine)}, exchange {x['key']}: "
     if x["outcome"] != r.ANSWERED:
         return text + outcome_text(x["outcome"], x["closed_by"])
     text += units.duration(x["total_ns"]) + parts_text(parts_of(x))
@@ -208,6 +209,17 @@ def comment_on(x: Values, codes: Sequence[int], engine: Engine) -> str:
     if x["throttle_time_ms"] > 0:
         text += f"; throttle_time_ms {x['throttle_time_ms']}"
     return text + "".join(status_text(x[f"{message}_status"], f"{message} ") for message in ("request", "response"))
+
+
+def _hosts(x: Values, engine: Engine) -> str:
+    """`, from (payments-7f9) to (kafka-1)`, as far as they have names."""
+    if engine.hosts is None:
+        return ""
+    at = x["response_first"] if x["outcome"] == r.ORPHAN_RESPONSE else x["request_first"]
+    ends = ((word, x[f"{end}_ip"]) for word, end in (("from", "client"), ("to", "broker")))
+    found = [(word, host_text(engine.hosts.name_at(engine.addresses[ip], at))) for word, ip in ends if ip >= 0]
+    shown = " ".join(word + text for word, text in found if text)
+    return f", {shown}" if shown else ""
 
 
 def _name(x: Values, engine: Engine) -> str:

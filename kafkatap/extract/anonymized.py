@@ -96,7 +96,8 @@ def extract_anonymized(
                 made = _decrypt(plain, folder, made, selection, connections, read, is_over)
             except Interrupted:
                 return replace(made, is_interrupted=True), None
-            read = read._replace(key_log=None)  # nothing encrypted is left that could be decrypted
+            # Nothing encrypted is left that could be decrypted, and the names of addresses are not to be known.
+            read = read._replace(key_log=None, hosts=None)
             for turn in range(1 if key is not None else _KEYS):
                 try:
                     done, numbers = _rewrite(plain.path, new, key or random_key(), read, is_over)

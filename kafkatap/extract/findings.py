@@ -16,7 +16,16 @@ from kafkatap.dissector.time_parts import DURATIONS, parts_of
 from kafkatap.kernels.arrays import dict_rows, is_among
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Context, endpoint
-from kafkatap.reports.exchange_texts import codes_text, exchange_name, outcome_text, part_label, parts_text, status_text
+from kafkatap.reports.exchange_texts import (
+    codes_text,
+    exchange_name,
+    host_text,
+    outcome_text,
+    part_label,
+    parts_text,
+    status_text,
+)
+from kafkatap.reports.expressions.exchange_columns import began_at
 
 #: A part of the total time that is at least this large is named as the cause.
 CAUSE_SHARE = 0.5
@@ -90,8 +99,19 @@ class Findings:
             if len(self._blocks) >= _BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
             first = number * _BLOCK
-            block = self._blocks[number] = list(dict_rows(self._rows[first : first + _BLOCK], _COLUMNS))
+            rows = self._rows[first : first + _BLOCK]
+            block = self._blocks[number] = list(dict_rows(rows, _COLUMNS))
+            self._add_hosts(block, rows)
         return block[place]
+
+    def _add_hosts(self, block: list[dict[str, int]], rows: Array) -> None:
+        """Add the numbers of the names of both ends."""
+        context = self._context
+        for end in ("client", "broker") if context.hosts is not None else ():
+            assert context.hosts is not None
+            numbers = context.hosts.numbers(rows[f"{end}_ip"], began_at(rows), context.addresses)
+            for x, number in zip(block, numbers.tolist(), strict=True):
+                x[f"{end}_host"] = number
 
     def _request(self, row: int) -> str:
         x = self._exchange(row)
@@ -123,14 +143,21 @@ class Findings:
         return name
 
     def _ends(self, x: _Exchange) -> str:
-        key = tuple([x[name] for name in _ENDS])
+        hosts = tuple([x.get(f"{end}_host", -1) for end in ("client", "broker")])
+        key = (*[x[name] for name in _ENDS], *hosts)
         ends = self._ends_texts.get(key)
         if ends is None:
             if len(self._ends_texts) >= _KEPT:
                 self._ends_texts.clear()
-            client, broker = (endpoint(self._context.address(key[at]), key[at + 1]) for at in (0, 2))
-            ends = self._ends_texts[key] = f"{client} > {broker}"
+            ends = self._ends_texts[key] = " > ".join(
+                endpoint(self._context.address(key[at]), key[at + 1]) + self._host(host)
+                for at, host in zip((0, 2), hosts, strict=True)
+            )
         return ends
+
+    def _host(self, number: int) -> str:
+        hosts = self._context.hosts
+        return host_text(None if hosts is None or number < 0 else hosts.names[number])
 
     def _codes(self, x: _Exchange) -> str:
         rows = self._errors[self._errors_of.at(x["exchange"])]

@@ -1,4 +1,5 @@
-"""Names of addresses for Wireshark: brokers by their advertised host and node id, clients by their client id.
+"""Names of addresses for Wireshark: those of --hosts, brokers by their advertised host and node id, clients by their
+client id.
 
 Only names that are valid host names are used, and only where there is no doubt: an advertised host belongs to an
 address if it is that address, or if one node alone advertises its port and one address alone is connected to on that
@@ -42,7 +43,19 @@ def host_names(context: Context, keys: Array, nodes: Mapping[int, str]) -> dict[
     there = set()
     for row in rows[[key in copied for key in rows["connection"].tolist()]]:
         there |= {context.address(int(row["client_ip"])), context.address(int(row["broker_ip"]))}
+    for address in there:
+        if address is not None and (own := _own_name(context, address)) is not None:
+            # Wireshark shows the last name of an address.
+            names[address] = [*(name for name in names.get(address, ()) if name != own), own]
     return {address: known for address, known in sorted(names.items()) if address in there}
+
+
+def _own_name(context: Context, address: str) -> str | None:
+    """The name that a file has for an address in the whole time of the captures, if it is one."""
+    if context.hosts is None or not _is_address(address):
+        return None
+    found = context.hosts.within(address, context.first or 0, context.last or 0)
+    return found[0].name if len(found) == 1 and is_host_name(found[0].name) else None
 
 
 def _broker_names(brokers: Mapping[str, set[int]], nodes: Mapping[int, str]) -> dict[str, list[str]]:
@@ -64,7 +77,6 @@ def _broker_names(brokers: Mapping[str, set[int]], nodes: Mapping[int, str]) -> 
                     hosts.setdefault(at[0], []).append(host)
     for address, numbers in found.items():
         shown = "-".join(map(str, numbers[:MOST_NODES]))
-        # Wireshark shows the last name of an address.
         hosts.setdefault(address, []).insert(0, f"broker{'s' if len(numbers) > 1 else ''}-{shown}")
     return {address: [n for n in known if is_host_name(n)] for address, known in hosts.items()}
 

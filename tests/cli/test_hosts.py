@@ -24,7 +24,7 @@ CSV = f"""\
 address,name,labels,from,to
 10.77.0.1,payments-7f9,,,{MOVED}
 10.77.0.1,orders-1b2,,{MOVED},
-10.77.0.2,kafka-2
+10.77.0.2,second.example
 """
 
 
@@ -106,7 +106,7 @@ def test_a_report_in_every_form(names: str, tmp_path: Path) -> None:
     }  # fmt: skip
     whole = {row["broker_host"] for row in said["connections"] if row["broker"].startswith("10.77.0.1:")}
     assert whole == {"payments-7f9, then orders-1b2"}
-    assert "kafka-2" in kafkatap("report", sections, "--hosts", names, SAMPLE).out
+    assert "second.example" in kafkatap("report", sections, "--hosts", names, SAMPLE).out
     kafkatap("report", sections, "--hosts", names, "--csv", str(tmp_path / "out"), SAMPLE)
     with open(tmp_path / "out" / "connections.csv") as lines:
         assert {row["broker_host"] for row in csv.DictReader(lines)} >= whole
@@ -132,7 +132,7 @@ def test_rows_and_selections(names: str) -> None:
     whole = analyze(SAMPLE, hosts=names).exchanges.to_pylist()
     for row in whole:
         late = row["request_first"] is not None and row["request_first"].value >= 1_795_236_255_000_000_000
-        expected = {"10.77.0.1": ("payments-7f9", "orders-1b2")[late], "10.77.0.2": "kafka-2"}
+        expected = {"10.77.0.1": ("payments-7f9", "orders-1b2")[late], "10.77.0.2": "second.example"}
         assert (row["client_host"], row["broker_host"]) == (
             expected.get(row["client_ip"]), expected.get(row["broker_ip"]),
         )  # fmt: skip
@@ -160,3 +160,20 @@ def test_wrong_files(tmp_path: Path) -> None:
         assert f"{path}, line 1) and b ({path}, line 2)" in done.err
         done = kafkatap(command, "--hosts", "/nowhere/x", *more, SAMPLE)
         assert (done.code, "no such file" in done.err) == (2, True)
+
+
+def test_packet_comments_and_names_for_wireshark(names: str, tmp_path: Path) -> None:
+    copy, hidden = tmp_path / "x.pcapng", tmp_path / "y.pcapng"
+    chosen = ("--hosts", names, "-f", 'broker_host == "orders-1b2"', SAMPLE, "-o")
+    assert kafkatap("extract", *chosen, str(copy)).code == 0
+    data = copy.read_bytes()
+    assert b":9092 (orders-1b2), exchange" in data
+    assert re.search(rb"10\.77\.0\.2:\d+ \(second\.example\) > 10\.77\.0\.1:9092 \(orders-1b2\)", data)
+    assert b"(payments-7f9)" not in data
+    block = data[data.index(b"broker-2\0") - 4 :]  # 10.77.0.2, its names, the last of which Wireshark shows
+    assert block.startswith(b"\x0a\x4d\x00\x02broker-2\0second.example\0")
+    assert kafkatap("extract", "--anonymize", *chosen, str(hidden)).code == 0
+    for word in (b"payments-7f9", b"orders-1b2", b"second.example"):
+        assert word not in hidden.read_bytes()
+    both = [analyze(str(path)).exchanges.num_rows for path in (copy, hidden)]
+    assert both[0] == both[1] > 0
