@@ -128,13 +128,13 @@ class HostTable:
         others = f" and {len(found) - _IN_TURN:,} more" if len(found) > _IN_TURN else ""
         return ", then ".join(found[:_IN_TURN]) + others
 
-    def zone(self, address: str) -> str | None:
-        """The zone of an address by the labels of its entries, at any time."""
-        index = self._index
-        if address not in index.zones:
-            found = (entry.zone for entries in index.networks_of(address) for entry in entries)
-            index.zones[address] = next((zone for zone in found if zone), None)
-        return index.zones[address]
+    def zone(self, address: str, first: int = ALWAYS_FROM, last: int = ALWAYS_TO) -> str | None:
+        """The zone of an address between two times, by the labels of its entries; None if there are several."""
+        for entries in self._index.networks_of(address):
+            zones = {e.zone for e in entries if e.start <= last and e.end > first and e.zone}
+            if zones:
+                return zones.pop() if len(zones) == 1 else None
+        return None
 
     def _number(self, name: HostName) -> int:
         number = self._numbers.setdefault(name, len(self.names))
@@ -176,7 +176,6 @@ class _Index:
             group.setdefault(entry.bits, []).append(entry)
         self._order = sorted(self._networks)
         self.pieces: dict[str, _Pieces] = {}
-        self.zones: dict[str, str | None] = {}
 
     def networks_of(self, address: str) -> Iterator[list[HostEntry]]:
         """The entries of each network that an address is in, the best network first."""

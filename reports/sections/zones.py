@@ -1,8 +1,9 @@
 """Zones: bytes between the zones of clients and brokers, by topic, and what a nearer replica could have served.
 
 A zone is the rack of a broker, as Metadata names it, or the rack that a consumer names in its Fetch requests
-(client.rack). `--zones FILE` names the zones of networks, and goes before both. Bytes are those of messages with their
-size fields. Record batches count for their topic, the rest of a message for none.
+(client.rack). `--zones FILE` names the zones of networks, and goes before both; then come labels in the files of
+`--hosts`. Last comes what clients write into their client ids (`ws_az=`, `diskless_az=`). Bytes are those of messages
+with their size fields. Record batches count for their topic, the rest of a message for none.
 
 A consumer in another zone than its broker could have read from a replica in its own zone, if the partition has one
 (replica.selector.class, KIP-392). Metadata names the replicas.
@@ -10,9 +11,9 @@ A consumer in another zone than its broker could have read from a replica in its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import partial
-from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,14 +137,21 @@ class _Zones:
     """The zones of addresses and of broker ids."""
 
     def __init__(self, given: SectionInput) -> None:
-        self._networks = _networks_of(given.options.get("zones") or ())
+        context, networks = given.context, given.options.get("zones") or ()
+        self._tables = [context.hosts] if context.hosts is not None else []
+        if networks:
+            from ..hosts.host_entry import host_entry
+            from ..hosts.host_table import HostTable
+
+            labelled = (host_entry(network, zone, labels={"zone": zone}) for network, zone in networks)
+            self._tables.insert(0, HostTable(labelled))
+        self._span = context.first or 0, context.last or 0
+        self._known: dict[str, str | None] = {}  # by address, from files
         self._by_ip: dict[str, str] = {}
         self._by_node: dict[int, str] = {}
-        self._found: dict[str | None, str | None] = {}
-        context = given.context
         for row in given.rows(BROKERS.name):
             host_text, rack_text = context.text(row["host"]), context.text(row["rack"])
-            if zone := self._in_networks(host_text) or rack_text:
+            if zone := self._in_files(host_text) or rack_text:
                 self._by_node[row["node"]] = zone
                 if host_text:
                     self._by_ip[host_text] = zone
@@ -158,38 +166,29 @@ class _Zones:
             if address is not None and named:
                 self._by_ip.setdefault(address, named)
 
-    def of(self, address: str | None) -> str | None:
-        """The zone of an address."""
-        if address not in self._found:
-            self._found[address] = self._in_networks(address) or self._by_ip.get(address or "")
-        return self._found[address]
+    def of(self, address: str | None, client_id: str | None = None) -> str | None:
+        """The zone of an address, at which this client is."""
+        return self._in_files(address) or self._by_ip.get(address or "") or zone_in_client_id(client_id)
 
     def of_node(self, node: int) -> str | None:
         return self._by_node.get(node)
 
-    def _in_networks(self, address: str | None) -> str | None:
-        if not self._networks or not address:
+    def _in_files(self, address: str | None) -> str | None:
+        if not address or not self._tables:
             return None
-        try:
-            ip = ip_address(address)
-        except ValueError:
-            return None  # a name
-        bits, number = ip.max_prefixlen, int(ip)
-        found = (
-            zones.get(number >> bits - length) for (version, length), zones in self._networks if version == ip.version
-        )
-        return next((zone for zone in found if zone is not None), None)
+        if address not in self._known:
+            found = (table.zone(address, *self._span) for table in self._tables)
+            self._known[address] = next((zone for zone in found if zone), None)
+        return self._known[address]
 
 
-def _networks_of(named: Iterable[tuple[str, str]]) -> list[tuple[tuple[int, int], dict[int, str]]]:
-    """The zones of networks by their first bits, for each IP version and length of the prefix, the longest first: as
-    many searches for an address as there are lengths. Of equal networks the first one counts."""
-    found: dict[tuple[int, int], dict[int, str]] = {}
-    for text, zone in named:
-        network = ip_network(text)
-        start = int(network.network_address) >> network.max_prefixlen - network.prefixlen
-        found.setdefault((network.version, network.prefixlen), {}).setdefault(start, zone)
-    return sorted(found.items(), key=lambda item: -item[0][1])
+#: How clients of brokers that store in object stores say where they are.
+_ZONE_IN_ID = re.compile(r"(?:^|[^A-Za-z0-9])(?:ws_az|diskless_az)=([A-Za-z0-9._-]{1,64})")
+
+
+def zone_in_client_id(client_id: str | None) -> str | None:
+    found = _ZONE_IN_ID.search(client_id or "")
+    return found and found[1]
 
 
 class _Part(NamedTuple):
@@ -222,9 +221,9 @@ def _parts(given: SectionInput) -> Iterator[_Part]:
     for row in given.rows(BYTES.name):
         topic = context.topic(row["topic"], row["topic_id"])
         address, to_client = context.address(row["client_ip"]), row["to_client"]
-        replicas = nearest.get((topic, row["partition"]))
+        client_id, replicas = context.text(row["client_id"]), nearest.get((topic, row["partition"]))
         found = _Part(
-            context.text(row["client_id"]), address, zones.of(address), zones.of(context.address(row["broker_ip"])),
+            client_id, address, zones.of(address, client_id), zones.of(context.address(row["broker_ip"])),
             row["traffic"], context.text(row["rack"]) or None, topic, row["bytes"] - to_client, to_client,
             row["redirects"], 0, replicas is not None,
         )  # fmt: skip
@@ -265,13 +264,13 @@ def _zone_table(parts: Sequence[_Part]) -> ReportTable:
     unknown = f"; of {size(total - known)} a zone is unknown" if known < total else ""
     notes = [
         f"{size(crossing)} of {size(total)} cross zones ({share(crossing / total if total else 0)}){unknown}.",
-        "A zone is a broker's rack or a consumer's client.rack, or is in the file of --zones.",
+        "A zone is a broker's rack or a consumer's client.rack, or is in files of --zones and --hosts, or client ids.",
     ]
     if not known:
         values = []
     return ReportTable(
         "zones", "Traffic between zones", ZONES, values, tuple(notes) if values else (),
-        empty="no zones are known: Metadata names no racks of these brokers, and there is no --zones FILE",
+        empty="no zones are known: Metadata names no racks of these brokers, and no FILE of --zones or --hosts does",
     )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from kafkatap.commands.values import parse_rate, parse_window, read_zones
+from kafkatap.reports.sections.zones import zone_in_client_id
+from tests.cli.running import kafkatap
 from tests.support.section_runs import section_rows
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "questions"
@@ -111,6 +113,28 @@ def test_files_of_zones(tmp_path: Path) -> None:
         read_zones(str(path))
     with pytest.raises(argparse.ArgumentTypeError, match="No such file"):
         read_zones(str(tmp_path / "none"))
+
+
+def test_labels_of_hosts_and_files_of_zones_say_the_same(tmp_path: Path) -> None:
+    named = tmp_path / "hosts.csv"
+    named.write_text("".join(f"{network}.0/24,network-{zone},zone={zone}\n" for network, zone in ZONES.items()))
+
+    def tables(*options: str) -> dict[str, Any]:
+        done = kafkatap("report", "--sections", "zones", "--json", *options, CAPTURE)
+        found: dict[str, Any] = json.loads(done.out)["reports"]
+        return found
+
+    with_zones = tables("--zones", str(FOLDER / "zones.zones.txt"))
+    with_hosts = tables("--hosts", str(named))
+    assert tables("--zones", str(named))["zones"] == with_zones["zones"] == with_hosts["zones"]
+    readers = [{name: row[name] for name in row if name != "client_host"} for row in with_hosts["zone_readers"]]
+    assert readers == with_zones["zone_readers"]
+
+
+def test_zones_in_client_ids() -> None:
+    assert zone_in_client_id("app,ws_az=us-east-1a") == "us-east-1a"
+    assert zone_in_client_id("diskless_az=b;app=x") == "b"
+    assert [zone_in_client_id(text) for text in ("app", None, "news_az=x", "ws_az=", "")] == [None] * 5
 
 
 def test_rates_and_windows() -> None:
