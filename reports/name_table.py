@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .hosts.host_table import HostTable
+
 
 class NameTable:
     """Numbers for strings and addresses, and the names of topic ids, which grow. -1 is null."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: HostTable | None = None) -> None:
         self.strings: list[bytes | None] = []
         self.addresses: list[str] = []
         self.topic_names: dict[int, int] = {}
-        self.hosts = None
+        self.hosts = hosts
         self._strings: dict[bytes, int] = {}
         self._addresses: dict[str, int] = {}
 

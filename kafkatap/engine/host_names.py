@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -66,12 +67,15 @@ class WatchedHosts:
     def look(self) -> str | None:
         """Read the files again if one changed since the last look. What is wrong with them, if something is: then the
         names stay as they are."""
+        from kafkatap.reports.hosts.host_table import succeeding
+
         now = self._state()
         if now == self._seen:
             return None
         self._seen = now
         try:
-            self._table.renew(_entries(find_host_files(self._named), self._utc))
+            found = _entries(find_host_files(self._named), self._utc)
+            self._table.renew(succeeding(self._table.entries, found, time.time_ns()))
         except (OSError, ValueError) as error:
             reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
             return f"{reason}; names of hosts stay as they were"

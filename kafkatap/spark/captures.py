@@ -174,7 +174,7 @@ class Captures(TwoPasses):
         """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""
         if name == "connections":
             found = (result.connections for result in self._planned.results)
-            rows, names = merged(part for part in found if part is not None)
+            rows, names = merged((part for part in found if part is not None), self.resolved.read.hosts)
             note_twins(rows)
             return to_microseconds(connections_table(rows, named([rows], names)))
         return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.reports.literals import moment_of
 
 from ..captures.storage import absolute
+from ..engine.host_names import open_hosts
 from ..engine.read_options import ReadOptions
 from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
@@ -50,15 +51,16 @@ def read_captures(
     start: str | float | None = None,
     end: str | float | None = None,
     keylog: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    hosts: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
 ) -> Captures:
     """Captures whose tables are DataFrames.
 
     `split_size`: bytes, 0 for whole files (default: of the total size and the number of cores). `ports`: hints where
     brokers listen. `definitions`: message definitions of a newer Kafka or a vendor, as in `kafkatap.analyze`.
     `strict`: raise DamagedCaptureError if a capture is damaged. `keylog`: files with the secrets of TLS connections, on
-    the driver or in a store; tasks get the lines of the connections that they decode. The other arguments select
-    exchanges, as in `kafkatap.analyze`; each exchange keeps all its rows. The tables of connections, files and the
-    ledger are of the whole captures.
+    the driver or in a store; tasks get the lines of the connections that they decode. `hosts`: files of the
+    driver with names of addresses. The other arguments select exchanges, as in `kafkatap.analyze`; each
+    exchange keeps all its rows. The tables of connections, files and the ledger are of the whole captures.
 
     ValueError if definitions or a selection are wrong. FileNotFoundError (at the first read) if a pattern matches
     nothing.
@@ -75,7 +77,8 @@ def read_captures(
     )  # fmt: skip
     adopt(spark)
     key_log = None if keylog is None else read_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
-    options = RunOptions(ReadOptions(tuple(ports), known, key_log=key_log), selection=selection)
+    named = None if hosts is None else open_hosts([hosts] if isinstance(hosts, (str, os.PathLike)) else hosts)
+    options = RunOptions(ReadOptions(tuple(ports), known, key_log=key_log, hosts=named), selection=selection)
     return Captures(spark, captures, split_size, options, strict)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from kafkatap.reports.hosts.host_table import HostTable
     from kafkatap.reports.literals import Moment
 
     from ..engine.selection import Selection
@@ -34,7 +35,7 @@ _LATEST = 1 << 21
 class LakeQuery(NamedTuple):
     """What a report is of. `begin`, `end`: hours since the epoch, None: no limit. `clients`: matches client_ids and
     addresses. `selection`: decides on brokers, and has the text of all options. `apis`: keys. `captures`: only those;
-    None: all."""
+    None: all. `hosts`: names of addresses, in `clients` too."""
 
     selection: Selection
     begin: int | None = None
@@ -42,6 +43,7 @@ class LakeQuery(NamedTuple):
     clients: re.Pattern[str] | None = None
     apis: frozenset[int] | None = None
     captures: frozenset[int] | None = None
+    hosts: HostTable | None = None
 
     @property
     def chooses_ends(self) -> bool:
@@ -107,7 +109,17 @@ class LakeQuery(NamedTuple):
         for name in ("client_id", "client_ip"):
             if name in rows.column_names:
                 found |= _where(rows, (name,), lambda text: text is not None and bool(clients.match(text)))
+        if self.hosts is not None and "client_ip" in rows.column_names:
+            found |= _where(rows, ("client_ip",), self._is_named)
         return rows.filter(found)
+
+    def _is_named(self, address: str | None) -> bool:
+        """Whether an address has the name of one of its clients in its hours."""
+        if address is None or self.hosts is None or self.clients is None:
+            return False
+        first, last = (self.begin or 0) * HOUR, (_LATEST if self.end is None else self.end) * HOUR
+        names = (name for host in self.hosts.within(address, first, last) for name in host.texts)
+        return any(self.clients.match(name) for name in names)
 
     def _of_brokers(self, rows: pa.Table) -> pa.Table:
         if not self.selection.brokers or "broker_ip" not in rows.column_names or not rows.num_rows:

@@ -84,6 +84,7 @@ def lake_report(
     context = context_of_lake(out, files, query, left_out)._replace(
         strings=names.strings, addresses=names.addresses, topic_names=names.topic_names, counted=connections,
         known_versions=load_programs("summary").known_versions, options=options,
+        hosts=query.hosts,
     )  # fmt: skip
     report = build_report(
         total,

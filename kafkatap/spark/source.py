@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ..captures.store_settings import use, used
+from ..engine.host_names import open_hosts
 from ..engine.read_options import ReadOptions
 from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
@@ -103,7 +104,10 @@ class CapturesReader(DataSourceReader):
         read = self._options
         try:
             key_log = read_key_logs([read.keylog]) if read.keylog else None
-            reading = RunOptions(ReadOptions(read.ports, key_log=key_log), selection=Selection.of(filter=read.filter))
+            hosts = open_hosts([read.hosts]) if read.hosts else None
+            reading = RunOptions(
+                ReadOptions(read.ports, key_log=key_log, hosts=hosts), selection=Selection.of(filter=read.filter)
+            )
             captures = Captures(None, read.paths, read.split_size, reading)
             captures.files  # noqa: B018  # names a path that matches nothing
         except (OSError, ValueError) as error:

@@ -23,7 +23,7 @@ from .cluster.failures import OptionError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_OPTIONS = ("table", "filter", "splitsize", "ports", "keylog", "path", "paths")
+_OPTIONS = ("table", "filter", "splitsize", "ports", "keylog", "hosts", "path", "paths")
 #: What a table of a catalog has beside its options, and options of Spark's own sources that mean nothing here.
 _OF_SPARK = (
     "collation", "comment", "external", "is_managed_location", "location", "owner", "provider",
@@ -84,6 +84,7 @@ class SourceOptions:
     ports: tuple[int, ...]
     filter: str | None
     keylog: str | None
+    hosts: str | None = None
     of_stream: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -93,7 +94,7 @@ class SourceOptions:
         unknown = sorted(names[name] for name in names.keys() - {*_OPTIONS, *_OF_SPARK, *STREAM_OPTIONS})
         if unknown:
             raise OptionError(
-                f"there is no option {unknown[0]!r}; there are table, filter, splitSize, ports and keylog"
+                f"there is no option {unknown[0]!r}; there are table, filter, splitSize, ports, keylog and hosts"
             )
         options = _plain(options)
         table = str(options.get("table", "exchanges"))
@@ -114,7 +115,9 @@ class SourceOptions:
             raise OptionError(str(error)) from None
         ports = tuple(_port(text) for text in options.get("ports", "").split(",") if text.strip())
         of_stream = {name: value for name, value in options.items() if name in STREAM_OPTIONS}
-        return SourceOptions(table, tuple(paths), split_size, ports, filter, options.get("keylog"), of_stream)
+        return SourceOptions(
+            table, tuple(paths), split_size, ports, filter, options.get("keylog"), options.get("hosts"), of_stream
+        )
 
 
 def known_columns(schema: StructType, table: str) -> list[str]:

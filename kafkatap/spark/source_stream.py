@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kafkatap.reports.literals import read_duration, read_size
 
 from ..captures.store_settings import use, used
+from ..engine.host_names import open_hosts
 from ..engine.read_options import ReadOptions
 from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
@@ -57,10 +58,11 @@ class RowsAsTheyArrive(DataSourceStreamReader):
         read = self._options
         try:
             key_log = read_key_logs([read.keylog]) if read.keylog else None
+            hosts = open_hosts([read.hosts]) if read.hosts else None
         except (OSError, ValueError) as error:
             raise OptionError(str(error)) from None
         reading = RunOptions(
-            ReadOptions(read.ports, key_log=key_log), records=read.table == "records",
+            ReadOptions(read.ports, key_log=key_log, hosts=hosts), records=read.table == "records",
             selection=Selection.of(filter=read.filter),
         )  # fmt: skip
         size = STREAM_SPLIT_SIZE if read.split_size is None else read.split_size

@@ -51,5 +51,7 @@ class RunOptions:
 
     @property
     def for_tasks(self) -> RunOptions:
-        """The same without the key log: tasks get only the lines that they need, beside their inputs."""
-        return replace(self, read=self.read._replace(key_log=None))
+        """The same without the key log: tasks get only the lines that they need, beside their inputs. Names of hosts go
+        along, without labels."""
+        hosts = self.read.hosts
+        return replace(self, read=self.read._replace(key_log=None, hosts=None if hosts is None else hosts.names_alone))

@@ -38,6 +38,8 @@ from kafkatap.reports.sections.twin_findings import seen_keys
 from ..engine.limits import Limits
 
 if TYPE_CHECKING:
+    from kafkatap.reports.hosts.host_table import HostTable
+
     from ..engine.engine import Engine
     from .run_options import RunOptions
 
@@ -61,9 +63,10 @@ class NamedConnections(NamedTuple):
         return cls(rows, *_named(strings, addresses, names))
 
 
-def merged(parts: Iterable[NamedConnections]) -> tuple[Array, NameTable]:
-    """One CONNECTION_ROW for each connection, and the names in the rows. `parts`: in the order of splits."""
-    names = NameTable()
+def merged(parts: Iterable[NamedConnections], hosts: HostTable | None = None) -> tuple[Array, NameTable]:
+    """One CONNECTION_ROW for each connection, and the names in the rows. `parts`: in the order of splits. `hosts`: of
+    addresses."""
+    names = NameTable(hosts)
     rows = [_renumbered_rows(part.rows, _numbers_here(part.strings, part.addresses, names)) for part in parts]
     return merged_connections(joined(rows, CONNECTION_ROW)), names
 
@@ -233,7 +236,7 @@ class TotalCounts:
     def __init__(self, options: RunOptions, interval: int | None = None) -> None:
         self.report = ReportCounts(by_topic=options.by_topic, interval=interval, fine=options.fine)
         self.connections = ConnectionCounts()
-        self.names = NameTable()
+        self.names = NameTable(options.read.hosts)
         self._limit = (options.read.limits or Limits()).names
         #: The counts of sections over facts, if wanted.
         self.sections = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_address
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,13 +49,15 @@ class HostName(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """The names of one address, in order of time: number `names[i]` from `starts[i]`, -1 for none."""
+    """The names of one address, in order of time: number `names[i]` from `starts[i]`, -1 for none, of its network
+    `networks[i]`, 0 for the best."""
 
     starts: list[int]
     names: list[int]
+    networks: list[int]
 
 
-_NOBODY = _Pieces([ALWAYS_FROM], [-1])
+_NOBODY = _Pieces([ALWAYS_FROM], [-1], [0])
 
 
 class HostTable:
@@ -64,6 +67,7 @@ class HostTable:
         #: The names by their numbers.
         self.names: list[HostName] = []
         self._numbers: dict[HostName, int] = {}
+        self._lock = Lock()  # threads of live capture read one table
         self.renew(entries)
 
     def renew(self, entries: Iterable[HostEntry]) -> None:
@@ -85,6 +89,11 @@ class HostTable:
     def with_learned(self, entries: Iterable[HostEntry]) -> HostTable:
         """A table that has these entries of lower layers too."""
         return HostTable((*self.entries, *entries))
+
+    @property
+    def names_alone(self) -> HostTable:
+        """The same without labels and origins, to be sent elsewhere."""
+        return HostTable(entry._replace(labels={}, origin="") for entry in self.entries)
 
     def numbers(self, ip: Array, at: Array, addresses: Sequence[str]) -> Array:
         """The numbers of the names (`names`) that addresses have at times, int64 (n,); -1: none. `ip`: numbers of
@@ -115,10 +124,13 @@ class HostTable:
         return None if number < 0 else self.names[number]
 
     def within(self, address: str, first: int, last: int) -> list[HostName]:
-        """Who has an address between two times, in order of time, each once."""
+        """Who has an address between two times, in order of time, each once. The name of a network between two names of
+        the address is left out."""
         pieces = self._of(address)
         low, high = bisect_right(pieces.starts, first) - 1, bisect_right(pieces.starts, last)
-        return [self.names[number] for number in dict.fromkeys(pieces.names[low:high]) if number >= 0]
+        there = [at for at in range(low, high) if pieces.names[at] >= 0]
+        best = min((pieces.networks[at] for at in there), default=0)
+        return [self.names[n] for n in dict.fromkeys(pieces.names[at] for at in there if pieces.networks[at] == best)]
 
     def text(self, address: str, first: int, last: int) -> str | None:
         """The names that an address has between two times: `payments-7f9, then orders-1b2`; None without any."""
@@ -137,9 +149,10 @@ class HostTable:
         return None
 
     def _number(self, name: HostName) -> int:
-        number = self._numbers.setdefault(name, len(self.names))
-        if number == len(self.names):
-            self.names.append(name)
+        with self._lock:
+            number = self._numbers.setdefault(name, len(self.names))
+            if number == len(self.names):
+                self.names.append(name)
         return number
 
     def _of(self, address: str, index: _Index | None = None) -> _Pieces:
@@ -155,14 +168,15 @@ class HostTable:
         layers = [_Spans(entries) for entries in index.networks_of(address)]
         if not layers:
             return _NOBODY
-        starts, names = list[int](), list[int]()
+        found = _Pieces([], [], [])
         for start in sorted({ALWAYS_FROM, *(point for layer in layers for point in layer.points)}):
-            name = next((found for layer in layers if (found := layer.at(start)) is not None), None)
+            named = ((at, name) for at, layer in enumerate(layers) if (name := layer.at(start)) is not None)
+            network, name = next(named, (0, None))
             number = -1 if name is None else self._number(name)
-            if not names or number != names[-1]:
-                starts.append(start)
-                names.append(number)
-        return _Pieces(starts, names)
+            if not found.names or number != found.names[-1]:
+                for column, value in zip(found, (start, number, network), strict=True):
+                    column.append(value)
+        return found
 
 
 class _Index:
@@ -207,6 +221,35 @@ class _Spans:
         if len(others) == 1:
             return HostName(others[0])
         return HostName("", others) if others else None
+
+
+#: Entries that have left their files and are kept: the latest.
+_MOST_GONE = 100_000
+
+
+def succeeding(before: Iterable[HostEntry], after: Iterable[HostEntry], now: int) -> list[HostEntry]:
+    """The entries of files that were read again. What is no longer in them was so until `now`, ns since the epoch, and
+    what is new for an address that had another name begins then, unless they say more."""
+    old: dict[tuple[int, int, int, int], list[HostEntry]] = {}
+    for entry in before:
+        old.setdefault((entry.version, entry.length, entry.bits, entry.kind), []).append(entry)
+    made: list[HostEntry] = []
+    new: dict[tuple[int, int, int, int], list[HostEntry]] = {}
+    for entry in after:
+        key = entry.version, entry.length, entry.bits, entry.kind
+        if entry.start == ALWAYS_FROM and entry.kind != SHARED:
+            last = max(old.get(key, ()), key=lambda e: e.end, default=entry)
+            entry = entry._replace(start=min(last.start if last.name == entry.name else now, entry.end - 1))
+        new.setdefault(key, []).append(entry)
+        made.append(entry)
+    gone: list[HostEntry] = []
+    for key, entries in old.items():
+        for entry in entries:
+            those = [e for e in new.get(key, ()) if key[-1] != SHARED or e.name == entry.name]
+            over = min([now, entry.end, *(e.start for e in those if e.end > entry.start)])
+            if over > entry.start and not any(e.name == entry.name and e.start <= entry.start for e in those):
+                gone.append(entry._replace(end=over))
+    return [*sorted(gone, key=lambda e: e.end)[-_MOST_GONE:], *made]
 
 
 def _start(entry: HostEntry) -> int:

@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from kafkatap import analyze
@@ -177,3 +178,61 @@ def test_packet_comments_and_names_for_wireshark(names: str, tmp_path: Path) -> 
         assert word not in hidden.read_bytes()
     both = [analyze(str(path)).exchanges.num_rows for path in (copy, hidden)]
     assert both[0] == both[1] > 0
+
+
+MOVES = Path(__file__).resolve().parents[2] / "samples" / "questions"
+FILES = [MOVES / "hosts.hosts.csv", MOVES / "hosts.pods.json"]
+
+
+def test_pods_that_moved_while_it_was_recorded() -> None:
+    """Each row has the name of its time: a pod's client_id is its name (samples/questions/make_hosts.py)."""
+    found = analyze(MOVES / "hosts.pcap.zst", hosts=FILES)
+    rows = found.exchanges.to_pylist()
+    by_address: dict[str, set[str]] = {}
+    for row in rows:
+        assert row["broker_host"] == "kafka-1"
+        by_address.setdefault(row["client_ip"], set()).add(row["client_host"])
+        if row["client_ip"] == "10.77.0.20":
+            assert row["client_host"] == "node-1 (2 pods: log-shipper.kube-system, metrics.kube-system)"
+        elif row["client_id"] is not None:
+            assert row["client_host"] == row["client_id"]
+    assert by_address["10.77.0.11"] == {"payments-7f9", "orders-1b2", "audit-c41"}
+    assert by_address["10.77.0.12"] == {"payments-7f9", "orders-1b2"}
+    sent = json.loads((MOVES / "hosts.truth.json").read_text())
+    produces = [row for row in rows if row["api_name"] == "Produce" and row["client_ip"] != "10.77.0.20"]
+    assert {row["client_host"] for row in produces} == sent.keys() - {"log-shipper", "metrics"}
+    for name in sent:
+        chosen = analyze(MOVES / "hosts.pcap.zst", hosts=FILES, filter=f'client_host ~ "^{name}"').exchanges
+        assert set(chosen["client_id"].to_pylist()) - {None} == (
+            {"log-shipper", "metrics"} if name in ("log-shipper", "metrics") else {name}
+        )
+    connections = found.connections.to_pylist()
+    own = {row["client_host"] for row in connections if row["client_ip"] == "10.77.0.11"}
+    assert own == by_address["10.77.0.11"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_tables_of_moved_pods_have_all_their_names(jobs: str) -> None:
+    options = [word for path in FILES for word in ("--hosts", str(path))]
+    done = kafkatap("report", "--json", "--sections", "connections,slowest", "--jobs", jobs, *options,
+                    MOVES / "hosts.pcap.zst")  # fmt: skip
+    said = json.loads(done.out)["reports"]
+    names = {row["client_ip"]: row["client_host"] for row in said["connections"]}
+    assert names["10.77.0.11"] == "payments-7f9, then orders-1b2 and 1 more"
+    assert names["10.77.0.12"] == "orders-1b2, then payments-7f9"
+    assert names["10.77.0.20"].startswith("node-1 (2 pods: ")
+    of_pods = [row for row in said["slowest"] if not row["address"].startswith("10.77.0.20:")]
+    assert of_pods
+    assert all(row["client_host"] == row["client_id"] for row in of_pods)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_parquet_has_names(jobs: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    kafkatap("report", "--parquet", out, "--jobs", jobs, "--hosts", FILES[0], MOVES / "hosts.pcap.zst")
+    wanted = analyze(MOVES / "hosts.pcap.zst", hosts=FILES[0])
+    for name, key in (("exchanges", "exchange"), ("connections", "connection")):
+        found = pq.read_table(out / f"{name}.parquet", columns=[key, "client_host"]).to_pylist()
+        assert {row[key]: row["client_host"] for row in found} == {
+            row[key]: row["client_host"] for row in getattr(wanted, name).to_pylist()
+        }

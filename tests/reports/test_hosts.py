@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kafkatap.reports.hosts.host_entry import METADATA, PCAPNG, host_entry
+from kafkatap.engine.host_names import WatchedHosts, open_hosts
+from kafkatap.reports.hosts.host_entry import METADATA, PCAPNG, HostEntry, host_entry
 from kafkatap.reports.hosts.host_files import HostFile, entries_of, zones_of
-from kafkatap.reports.hosts.host_table import HostName, HostTable
+from kafkatap.reports.hosts.host_table import HostName, HostTable, succeeding
 
 SECOND = 1_000_000_000
 
@@ -52,7 +54,7 @@ def test_csv_with_spans_and_networks() -> None:
     ]  # fmt: skip
     assert names(found, "10.9.9.9", 0) == ["office"]
     assert found.text("10.244.3.17", 11 * SECOND, 12 * SECOND) == "payments-7f9"
-    assert found.text("10.244.3.17", 11 * SECOND, 99 * SECOND) == "payments-7f9, then pods and 1 more"
+    assert found.text("10.244.3.17", 11 * SECOND, 99 * SECOND) == "payments-7f9, then orders-1b2"
     assert found.text("192.168.0.1", 0, SECOND) is None
 
 
@@ -195,6 +197,52 @@ def test_odd_json_is_no_crash() -> None:
     assert names(table('10.0.0.1,"a\ud83d"'.encode("utf-8", "replace").decode()), "10.0.0.1", 0) == ["a?"]
     assert names(table({"kind": "Pod", "metadata": {"name": "\ud83d"}, "status": {"podIP": "10.0.0.1"}}),
                  "10.0.0.1", 0) == ["?"]  # fmt: skip
+
+
+def test_what_leaves_a_file_that_is_read_again_was_there_until_then() -> None:
+    def entries(text: str) -> list[HostEntry]:
+        return entries_of([HostFile("h.csv", text.encode())], utc=True)
+
+    found = table("10.0.0.1,a\n10.0.0.2,stays\n10.0.0.3,left\n10.0.0.0/24,net\n")
+    found.renew(succeeding(found.entries, entries("10.0.0.1,b\n10.0.0.2,stays\n10.0.0.0/24,net\n"), 10 * SECOND))
+    assert names(found, "10.0.0.1", 9, 10, 99) == ["a", "b", "b"]
+    assert names(found, "10.0.0.2", -99, 10) == ["stays", "stays"]
+    assert names(found, "10.0.0.3", 9, 10) == ["left", "net"]
+    found.renew(succeeding(found.entries, entries("10.0.0.1,a\n10.0.0.2,stays\n10.0.0.3,new\n"), 20 * SECOND))
+    assert names(found, "10.0.0.1", 9, 10, 19, 20) == ["a", "b", "b", "a"]
+    assert names(found, "10.0.0.3", 9, 10, 19, 20)[::3] == ["left", "new"]
+    again = succeeding(found.entries, entries("10.0.0.1,a\n10.0.0.2,stays\n10.0.0.3,new\n"), 30 * SECOND)
+    assert HostTable(again).text("10.0.0.1", 0, 99 * SECOND) == found.text("10.0.0.1", 0, 99 * SECOND)
+    assert len(again) == len(found.entries)
+
+
+def test_pods_that_leave_a_list_end_when_the_next_one_begins() -> None:
+    found = table(items(pod("a", "10.244.0.1"), pod("x", "10.0.0.3"), NODE))
+    after = items(pod("b", "10.244.0.1", "1970-01-01T00:00:07Z"), pod("y", "10.0.0.3"), NODE)
+    found.renew(succeeding(found.entries, table(after).entries, 10 * SECOND))
+    assert names(found, "10.244.0.1", 6, 7) == ["a.shop", "b.shop"]
+    assert names(found, "10.0.0.3", 9, 10) == ["node-3 (2 pods: x.shop, y.shop)", "node-3 (1 pod: y.shop)"]
+
+
+def test_files_that_change_while_they_are_watched(tmp_path: Path) -> None:
+    path = tmp_path / "h.csv"
+    path.write_text("10.0.0.1,a\n")
+    found = open_hosts([path])
+    watched = WatchedHosts(found, [str(path)])
+    later = 1 << 62
+    assert watched.look() is None
+    path.write_text("10.0.0.1,bb\n")
+    assert watched.look() is None
+    assert (found.name_at("10.0.0.1", 0), found.name_at("10.0.0.1", later)) == (HostName("a"), HostName("bb"))
+    for broken in ("10.0.0.1,c\n10.0.0.1,d\n", ""):
+        path.write_text(broken)
+        said = watched.look()
+        assert said is not None
+        assert said.endswith("names of hosts stay as they were")
+        assert watched.look() is None  # said once
+    path.unlink()
+    assert f"{path}: there is no such file" in str(watched.look())
+    assert found.name_at("10.0.0.1", later) == HostName("bb")
 
 
 def test_zones_of_the_same_files() -> None:

@@ -107,7 +107,10 @@ def test_several_captures(session: SparkSession, samples: Path) -> None:
         ),
         ({"filter": " "}, "the filter is empty: leave the option out to select everything (--filter help)"),
         ({"ports": "9092,kafka"}, "ports: 'kafka' is not a port (1 to 65535, such as 9092,9093)"),
-        ({"tabel": "results"}, "there is no option 'tabel'; there are table, filter, splitSize, ports and keylog"),
+        (
+            {"tabel": "results"},
+            "there is no option 'tabel'; there are table, filter, splitSize, ports, keylog and hosts",
+        ),
         ({"path": ""}, "no capture is named: load(PATH), a folder, a glob or a list of these"),
     ],
 )

@@ -44,6 +44,8 @@ from ..exit_codes import DONE, WRONG
 from ..values import check_section_options, chosen_key_log, read_options, section_options
 
 if TYPE_CHECKING:
+    from kafkatap.reports.hosts.host_table import HostTable
+
     from ...live.screen.plain_lines import Plain
 
 AnyEngine = TypeVar("AnyEngine", bound=Engine)
@@ -51,6 +53,8 @@ AnyEngine = TypeVar("AnyEngine", bound=Engine)
 NICE = 5
 #: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
+#: Seconds from one look at the files of --hosts to the next.
+_LOOK_AT_HOSTS = 1.0
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 #: Error numbers of a write without a reader: a closed pipe, a terminal that hung up.
 GONE = (errno.EPIPE, errno.EIO)
@@ -145,7 +149,7 @@ def _watch(
 
     if options.duration:
         _stop_after(options.duration / 1e9, stop)
-    screen = _wants_screen(options)
+    screen, engine_hosts = _wants_screen(options), monitor.engine.hosts
     lines = None
     with notices.in_background():
         try:
@@ -156,17 +160,39 @@ def _watch(
             ))  # fmt: skip
         except (ValueError, OSError) as error:
             return refuse(error)
+        watched = None if engine_hosts is None else _watch_hosts(options, engine_hosts, stop, notices.notify)
         try:
             if screen:
                 _with_screen(monitor, stop, options, notices)
             else:
                 lines = _with_lines(monitor, stop, options)
         finally:
+            stop.set()
+            if watched is not None:
+                watched.join()
             for close in closing:
                 close()
         if lines is not None:
             _note_reader(lines, options, notices)
     return _report(options, monitor)
+
+
+def _watch_hosts(
+    options: argparse.Namespace, hosts: HostTable, stop: Event, notify: Callable[[str], None]
+) -> Thread:  # fmt: skip
+    """A thread that reads the files of --hosts again when they change, until `stop`."""
+    from ...engine.host_names import WatchedHosts
+
+    watched = WatchedHosts(hosts, options.hosts, options.utc)
+
+    def work() -> None:
+        while not stop.wait(_LOOK_AT_HOSTS):
+            if (problem := watched.look()) is not None:
+                notify(problem)
+
+    thread = Thread(target=work, name="kafkatap-hosts", daemon=True)
+    thread.start()
+    return thread
 
 
 def _governor(options: argparse.Namespace, best: int, engine: Engine) -> Governor:

@@ -18,7 +18,7 @@ from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, WRONG
 from ..kept_options import kept_options
 from ..lakes import other_options
-from ..values import check_section_options, section_options
+from ..values import check_section_options, chosen_hosts, section_options
 from .arguments import add_arguments
 from .outputs import check_outputs, has_curves
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ANSWERED = {
     "captures", "command", "by", "sections", "start", "end", "client", "broker", "api", "cluster", "group", "number",
     "sort", "width", "utc", "color", "pager", "ledger", "progress", "verbose", "json", "html", "csv", "plots",
-    "overwrite", "release", "quota", "zones",
+    "overwrite", "release", "quota", "zones", "hosts",
 }  # fmt: skip
 
 
@@ -47,7 +47,8 @@ def run_on_lake(options: argparse.Namespace, lake: str, judge: Callable[[Report]
 
         begin, end = hours_of(selection)
         captures = captures_of(absolute(lake), options.cluster)
-        query = LakeQuery(selection, begin, end, clients_of(options), apis_of(options), captures)
+        hosts = chosen_hosts(options)
+        query = LakeQuery(selection, begin, end, clients_of(options), apis_of(options), captures, hosts)
         report = lake_report(
             absolute(lake), query, by=options.by, sections=options.sections, curves=has_curves(options),
             options=kept_options(options), section_options=section_options(options),

@@ -7,6 +7,7 @@ show a slow broker. So a row has the times of its other requests. If it has no o
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -94,9 +95,15 @@ def _addresses(
         if ip >= 0 and (chosen is None or chosen[n]):
             found[name][ip] += answered[n]
     return {
-        name: tuple(text for ip, _ in each.most_common() if (text := context.address(ip)) is not None)
+        name: tuple(_named(text, context) for ip, _ in each.most_common() if (text := context.address(ip)) is not None)
         for name, each in found.items()
     }
+
+
+def _named(address: str, context: Context) -> str:
+    """An address behind the name that it has now."""
+    host = None if context.hosts is None else context.hosts.name_at(address, time.time_ns())
+    return address if host is None else f"{host.text} {address}"
 
 
 def total_row(counts: ReportCounts, length: int) -> Row | None:

@@ -181,8 +181,8 @@ HEALTH: tuple[Column[BrokerRow], ...] = (
 
 def connection_columns(utc: bool) -> tuple[Column[Connection], ...]:
     return (
-        Column("client", "from", 0, 17, lambda c: (units.safe(c.client), ""), None, 47, False),
-        Column("broker", "to", 3, 15, lambda c: (units.safe(c.broker), ""), None, 47, False),
+        Column("client", "from", 0, 17, lambda c: (_end(c.client, c.client_host), ""), None, 47, False),
+        Column("broker", "to", 3, 15, lambda c: (_end(c.broker, c.broker_host), ""), None, 47, False),
         Column("client_id", "client", 8, 10, lambda c: (shown_name(c.client_id), ""), None, 30, False),
         Column("requests", "requests", 1, 8, lambda c: shown_count(c.requests)),
         Column("p50", "p50", 4, 9, lambda c: shown_time(c.broker_p50)),
@@ -199,7 +199,7 @@ def message_columns(utc: bool) -> tuple[Column[Message], ...]:
         Column("at", "began", 1, 12, lambda m: (units.clock(m.at, utc), ""), None, 0, False),
         Column("api", "request", 0, 14, lambda m: (f"{m.api} v{m.api_version}", ""), None, 28, False),
         Column("client_id", "client", 4, 12, lambda m: (shown_name(m.client_id), ""), None, 24, False),
-        Column("client", "from", 7, 17, lambda m: (units.safe(m.client), ""), None, 24, False),
+        Column("client", "from", 7, 17, lambda m: (_end(m.client, m.client_host), ""), None, 24, False),
         Column("broker_ns", "broker", 2, 9, lambda m: shown_time(m.broker_ns, "bold", m.waits)),
         Column("total_ns", "total", 8, 9, lambda m: shown_time(m.total_ns, waits=m.waits)),
         Column("in", "in", 10, 8, lambda m: shown_size(m.request_bytes)),
@@ -225,11 +225,16 @@ def wait_columns(utc: bool) -> tuple[Column[Wait], ...]:
                lambda w: (w.oldest.client_id or "").lower(), 60, False),
         Column("waits", "waits", 1, 9, lambda w: (units.duration(w.waited_ns), style(w)), lambda w: w.waited_ns),
         Column("request", "for", 2, 14, request, None, 28, False),
-        Column("broker", "at", 4, 15, lambda w: (units.safe(w.oldest.broker), ""), None, 47, False),
-        Column("client", "from", 3, 17, lambda w: (units.safe(w.oldest.client), ""), None, 47, False),
+        Column("broker", "at", 4, 15, lambda w: (_end(w.oldest.broker, w.oldest.broker_host), ""), None, 47, False),
+        Column("client", "from", 3, 17, lambda w: (_end(w.oldest.client, w.oldest.client_host), ""), None, 47, False),
         Column("connections", "connections", 6, 11, lambda w: shown_count(w.connections), lambda w: w.connections),
         Column("at", "since", 5, 8, lambda w: (units.clock(w.oldest.at, utc, 0), ""), lambda w: -w.oldest.at),
     )  # fmt: skip
+
+
+def _end(address: str, host: str | None) -> str:
+    """`payments-7f9 10.0.0.1:40000`: the name first, as narrow columns cut the rest."""
+    return units.safe(address) if host is None else f"{units.safe(host)} {units.safe(address)}"
 
 
 def _ends(addresses: Sequence[str]) -> str:
@@ -267,7 +272,7 @@ def message_lines(m: Message, utc: bool) -> list[Line]:
     fields: list[tuple[str, str, str]] = [
         ("request", f"{m.api} v{m.api_version}, correlation id {m.correlation_id}", "bold"),
         ("client", shown_name(m.client_id), ""),
-        ("from", f"{units.safe(m.client)} to {units.safe(m.broker)}", ""),
+        ("from", f"{_end(m.client, m.client_host)} to {_end(m.broker, m.broker_host)}", ""),
         ("began", f"{units.clock(m.at, utc, 6, date=True)} {units.zone(m.at, utc)}", ""),
         ("outcome", m.outcome.replace("_", " "), "" if m.outcome == "answered" else WARN),
         *([("waits", time(m.waited_ns) + "   beyond what its broker may hold it", BAD)] if m.waited_ns else []),

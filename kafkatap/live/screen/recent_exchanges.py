@@ -49,6 +49,8 @@ from ..sink import Sink
 from .breakdown import Scope
 
 if TYPE_CHECKING:
+    from kafkatap.reports.hosts.host_table import HostTable
+
     from ...engine.engine import Engine
 
 #: Exchanges that are kept, and result rows: 12 MB and 3 MB.
@@ -82,6 +84,8 @@ class Message:
     error_codes: tuple[tuple[str, int], ...]  # name and count, the most frequent first
     topics: tuple[str, ...]  # if known
     waited_ns: int | None = None  # of a request that waits: how long, beyond what its broker may hold it
+    client_host: str | None = None  # names of the addresses
+    broker_host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,8 @@ class Connection:
     broker_p50: int | None
     broker_p99: int | None
     last: int  # ns since the epoch
+    client_host: str | None = None
+    broker_host: str | None = None
 
 
 class Ring:
@@ -240,7 +246,7 @@ class Recent(Sink):
             message_of(
                 e, self._text, self._address,
                 tuple(errors[e["exchange"]].most_common()) if e["exchange"] in errors else (),
-                tuple(topics.get(e["exchange"], ())),
+                tuple(topics.get(e["exchange"], ())), self._hosts,
             )
             for e in as_dicts(chosen)
         ]  # fmt: skip
@@ -272,9 +278,15 @@ class Recent(Sink):
                     broker_p50=percentile(times, 50),
                     broker_p99=percentile(times, 99),
                     last=int(max(rows["request_first"][own].max(), rows["response_last"][own].max())),
+                    client_host=_host_of(last, "client", self._address, self._hosts),
+                    broker_host=_host_of(last, "broker", self._address, self._hosts),
                 )
             )
         return found
+
+    @property
+    def _hosts(self) -> HostTable | None:
+        return None if self._engine is None else self._engine.hosts
 
     def span(self) -> int:
         """The time between the oldest and the newest exchange, ns."""
@@ -359,9 +371,9 @@ class Recent(Sink):
 
 def message_of(
     e: Mapping[str, int], text: Callable[[int], str | None], address: Callable[[int], str | None],
-    errors: tuple[tuple[str, int], ...] = (), topics: tuple[str, ...] = (),
+    errors: tuple[tuple[str, int], ...] = (), topics: tuple[str, ...] = (), hosts: HostTable | None = None,
 ) -> Message:  # fmt: skip
-    """The Message of an EXCHANGE row. `text`, `address`: look up the names of its numbers."""
+    """The Message of an EXCHANGE row. `text`, `address`: look up the texts of its numbers. `hosts`: of addresses."""
     answered, throttle = e["outcome"] == ANSWERED, e["throttle_time_ms"]
     return Message(
         at=e["response_first" if e["outcome"] == ORPHAN_RESPONSE else "request_first"],
@@ -385,11 +397,22 @@ def message_of(
         error_codes=errors,
         topics=topics,
         waited_ns=e["waited_ns"] if e["outcome"] == IN_FLIGHT else None,
+        client_host=_host_of(e, "client", address, hosts),
+        broker_host=_host_of(e, "broker", address, hosts),
     )
 
 
 def _end_of(e: Any, side: str, address: Callable[[int], str | None]) -> str:
     return endpoint(address(int(e[f"{side}_ip"])), int(e[f"{side}_port"]))
+
+
+def _host_of(e: Any, side: str, address: Callable[[int], str | None], hosts: HostTable | None) -> str | None:
+    """The name of an end's address when the exchange began."""
+    ip = None if hosts is None else address(int(e[f"{side}_ip"]))
+    if hosts is None or ip is None:
+        return None
+    found = hosts.name_at(ip, int(e["response_first" if e["outcome"] == ORPHAN_RESPONSE else "request_first"]))
+    return None if found is None else found.text
 
 
 def _kept_results(results: Array) -> Array:

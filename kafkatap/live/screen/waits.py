@@ -45,7 +45,7 @@ def who_waits(batch: Batch, context: Context, selection: Selection | None) -> tu
 
 
 def _messages(rows: Array, context: Context) -> Sequence[Message]:
-    return [message_of(row, context.text, context.address) for row in as_dicts(rows)]
+    return [message_of(row, context.text, context.address, hosts=context.hosts) for row in as_dicts(rows)]
 
 
 def _by_broker(rows: Array, context: Context) -> Counter[str]:
