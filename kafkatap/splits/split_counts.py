@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .run_options import RunOptions
 
 #: Captures and hours whose counts a split holds at once: an order of packets that changes them often costs time.
-_MOST_PLACES = 8
+_MOST_PLACES = 16
 Name = TypeVar("Name")
 _MOST = np.iinfo(np.int64).max
 
@@ -159,11 +159,11 @@ class CountsOfSplit:
             self._add(self._total, batch)
             return
         for place, part in self._by_place(batch, self._keeper):
-            if place not in self._places:
-                if len(self._places) >= _MOST_PLACES:
-                    self._keep()
-                self._places[place] = self._new(self._options.kept_sections, by_topic=True)
-            self._add(self._places[place], part)
+            counts = self._places.pop(place, None) or self._new(self._options.kept_sections, by_topic=True)
+            self._places[place] = counts  # the latest that was added to is the last one
+            if len(self._places) > _MOST_PLACES:
+                self._keep(next(iter(self._places)))
+            self._add(counts, part)
 
     def _add(self, counts: _Counts, batch: Batch) -> None:
         counts.report.add(batch)
@@ -187,15 +187,14 @@ class CountsOfSplit:
             yield (capture, hour), batch.picked(mask)
             batch = batch._replace(estimates=None, tokens=None)
 
-    def _keep(self) -> None:
-        """Keep the counts by place so far, and add them up."""
+    def _keep(self, place: tuple[int, int]) -> None:
+        """Keep the counts of a place, and add them to all."""
         assert self._keeper is not None
-        for place, counts in self._places.items():
-            exchanges = sum(map(counts.report.total, OUTCOMES))
-            self._keeper.keep(place, _parts(counts, self._engine), self._engine, exchanges)
-            self._total.merge(counts)
-            self._engine.limit(self._total.report)
-        self._places.clear()
+        counts = self._places.pop(place)
+        exchanges = sum(map(counts.report.total, OUTCOMES))
+        self._keeper.keep(place, _parts(counts, self._engine), self._engine, exchanges)
+        self._total.merge(counts)
+        self._engine.limit(self._total.report)
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW) to the sections, for `finish_alone`."""
@@ -204,8 +203,8 @@ class CountsOfSplit:
 
     def finish_places(self) -> None:
         """Keep the rest."""
-        if self._keeper is not None:
-            self._keep()
+        for place in list(self._places):
+            self._keep(place)
 
     def finish_alone(self) -> SplitCounts:
         """The counts of an engine whose connections no other one has. `add_connections` has got them."""

@@ -249,6 +249,8 @@ class CountStore:
         number there; None: the same. `keys`: what the keys of some forms are here."""
         for name, mine in self.forms.items():
             counts, here = other.forms[name], keys.get(name)
+            if not len(counts):
+                continue
             if here is None:
                 here = counts.table.key_rows() if numbers is None else counts.keys_with(numbers)
             mine.merge(here, counts)

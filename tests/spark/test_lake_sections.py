@@ -5,25 +5,30 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from deltalake import DeltaTable
 
 from kafkatap.engine.selection import Selection
+from kafkatap.reports.batch import Array
 from kafkatap.reports.section_parts.registry import OF_LAKES
 from kafkatap.reports.section_parts.stored import STORED_TABLE
 from kafkatap.spark import section_tables
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import read_table
-from kafkatap.spark.output.writing import TableWriter
+from kafkatap.spark.output.writing import SplitFiles, TableWriter
 from kafkatap.spark.verifying import forget, named_captures, verify
 from kafkatap.splits import tasks, two_passes
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import ROOT, kafkatap
 from tests.spark.jobs import run_job
 from tests.spark.test_lake_report import COARSE, SAMPLES, report
+from tests.splits.test_packs import rotated
 from tests.support.captures import read_bytes
 
 SECTIONS = ",".join((*OF_LAKES, "summary", "latency"))
@@ -308,6 +313,27 @@ def test_counts_of_many_splits_are_added_up_by_tasks(
     assert without_times(few) == without_times(many)
     assert not list((tmp_path / "many").rglob("*.counts"))
     compare(tmp_path / "many", [Path(name) for name in names], "--sections", SECTIONS)
+
+
+def test_counts_of_a_capture_that_comes_again_are_kept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exchanges are among those of 30 later ones. Small captures of a series cost what it costs to keep them."""
+    files = rotated(SAMPLES[0], tmp_path / "series", range(30, 900, 30))
+    kept, numbers = Counter[tuple[SplitFiles, int]](), count(1)
+    keep = SplitFiles.keep
+
+    def places_of(_: SplitFiles, exchanges: Array) -> tuple[Array, Array]:
+        captures = np.where(np.arange(len(exchanges)) % 2, 0, next(numbers))
+        return captures, np.zeros(len(exchanges), np.int64)
+
+    def noted(files: SplitFiles, place: tuple[int, int], *counts: Any) -> None:
+        kept[files, place[0]] += bool(counts[2:])  # those of connections are kept alone
+        keep(files, place, *counts)
+
+    monkeypatch.setattr(SplitFiles, "places_of", places_of)
+    monkeypatch.setattr(SplitFiles, "keep", noted)
+    run_job(files, tmp_path / "out", split_size=1 << 30)
+    assert len(kept) > 20
+    assert {times for (_, capture), times in kept.items() if not capture} == {1}
 
 
 def test_counts_that_are_gone_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
