@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,9 @@ from .sections.summary import NOTHING_LEARNED, Learned, Tables, summary
 from .sections.throttle import throttle
 from .sections.timeline import timeline
 from .sections.unnamed_topics import unnamed_topic_warnings
+
+#: Names of one address that brokers advertise, of which a report has so many.
+_NAMES_OF_A_BROKER = 2
 
 
 def build_report(
@@ -113,6 +117,8 @@ def build_report(
         tables = [selected.shown(table, who) for table in tables]
     marks = _marks(learned.found.get("events", ()))
     top = heading(counts, context, len(people.rows), text)
+    if "events" in learned.found and given is not None:
+        context = _with_advertised(context, given)
     if context.hosts is not None and context.first is not None:
         from .hosts.named_tables import named_text
 
@@ -142,6 +148,23 @@ def build_report(
         if curves
         else Curves(),
     )
+
+
+def _with_advertised(context: Context, given: SectionInput) -> Context:
+    """A context in which brokers without another name have the one that they advertise."""
+    from .section_parts.cluster import Cluster
+
+    found = given.learned_by("events").once(Cluster).host_names()
+    if not found:
+        return context
+    from .hosts.host_entry import METADATA, host_entry
+    from .hosts.host_table import HostTable
+
+    entries = []
+    for address, names in found.items():
+        with suppress(ValueError):  # an empty name, or one in place of addresses beyond a limit
+            entries.append(host_entry(address, ", ".join(names[:_NAMES_OF_A_BROKER]), layer=METADATA))
+    return context._replace(hosts=(context.hosts or HostTable()).with_learned(entries))
 
 
 def _with_names(tables: Sequence[ReportTable], context: Context, selected: Selected | None) -> list[ReportTable]:

@@ -208,6 +208,7 @@ KINDS = (
              {"leader": "LeaderId", "leader_epoch": "LeaderEpoch", "partition_epoch": "PartitionEpoch"},
              error="ErrorCode"),
     FactKind("replica of altered partition", 56, RESPONSE, "Topics.Partitions.Isr", items="number"),
+    FactKind("described broker", 60, RESPONSE, "Brokers", {"node": "BrokerId", "port": "Port"}, {"host": "Host"}),
     FactKind("broker registration", 62, REQUEST, numbers={"node": "BrokerId"}),
     FactKind("broker registration answer", 62, RESPONSE, error="ErrorCode"),
     FactKind("broker listener", 62, REQUEST, "Listeners", {"port": "Port"}, {"host": "Host"}),

@@ -1,9 +1,9 @@
 """The map of a cluster: which end of a connection is which broker. One broker may listen on several ports, and has one
 number.
 
-A node's listeners are in Metadata, FindCoordinator, BrokerRegistration and UpdateMetadata. They name hosts: an address,
-or a name of DNS, which belongs to an address if it is the only one of that port. An end that is in none of these is a
-broker of its own.
+A node's listeners are in Metadata, DescribeCluster, FindCoordinator, BrokerRegistration and UpdateMetadata. They name
+hosts: an address, or a name of DNS, which belongs to an address if it is the only one of that port. An end that is in
+none of these is a broker of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from .counted import BROKER, CONNECTIONS, Counted, Rows, counted, ended, largest
 from .section import Section, SectionInput
 
 #: Where listeners of nodes are, and by what nodes speak to their controller.
-_LISTENERS = ("metadata broker", "coordinator", "coordinator of key", "live broker", "live leader")
+_LISTENERS = (
+    "metadata broker", "described broker", "coordinator", "coordinator of key", "live broker", "live leader",
+)  # fmt: skip
 _TO_CONTROLLER = ("broker heartbeat", "controlled shutdown", "broker registration")
 
 
@@ -115,7 +117,7 @@ class Cluster:
         for row in np.argsort(values["last"], kind="stable").tolist():
             node, port = int(keys["node"][row]), int(keys["port"][row])
             host = context.text(int(keys["host"][row]))
-            if node < 0 or host is None:
+            if node < 0 or not host:
                 continue
             self._listener_of[node] = endpoint(host, port)
             number = addresses.get(host)
@@ -171,6 +173,15 @@ class Cluster:
         at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
         found: Array = np.where(self._codes[at] == codes, self._of[at], -1)
         return found
+
+    def host_names(self) -> dict[str, list[str]]:
+        """The names of DNS that brokers advertise, by address, of those of which the address is known."""
+        found: dict[str, set[str]] = {}
+        for listener, code in self._end_of.items():
+            address = self._context.address(code >> _PORT_BITS)
+            if address is not None:
+                found.setdefault(address, set()).add(listener.rpartition(":")[0])
+        return {address: sorted(names) for address, names in found.items()}
 
     def of_node(self, node: int) -> int | None:
         return self._by_node.get(node)

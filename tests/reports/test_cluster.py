@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkatap import analyze
 from kafkatap.reports.batch import Context
 from kafkatap.reports.findings import Finding, Party
 from kafkatap.reports.section_parts.cluster import Cluster
@@ -22,7 +23,7 @@ from tests.wire.kafkatalk import KafkaTalk
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 SLOW_FOLLOWER = SAMPLES / "advice" / "slow-follower.pcap.zst"
-METADATA = 3
+METADATA, DESCRIBE_CLUSTER = 3, 60
 
 
 def listing(folder: Path, nodes: dict[int, str], at_ns: int, *ends: str, leader: int = 1) -> Path:
@@ -83,6 +84,29 @@ def test_a_hot_leader_is_named_by_its_end(tmp_path: Path) -> None:
     given = section_input(listing(tmp_path, nodes, 10**18, "10.77.0.1"), "advice")
     (found,) = (f for f in advice(given) if f.id == "hot_leader")
     assert found.party("broker") == "10.77.0.1:9092"
+
+
+def test_brokers_have_the_names_that_they_advertise(tmp_path: Path) -> None:
+    """Those of a file come first. What is no name, or of an unknown address, names nothing."""
+    path = listing(tmp_path, {1: "b-1.kafka", 2: "10.77.0.2", 3: ""}, 10**18, "10.77.0.1")
+    report = analyze(path).report(by="broker")
+    assert {row["broker_host"] for row in report["latency"]} == {"b-1.kafka"}
+    assert report.heading[0]["broker_hosts"] == ("b-1.kafka",)
+    names = tmp_path / "hosts"
+    names.write_text("10.77.0.1 mine\n10.77.0.99 client\n")
+    named = analyze(path, hosts=names).report(by="broker", sections=["latency", "clients"])
+    assert {row["broker_host"] for row in named["latency"]} == {"mine"}
+    assert {row["client_host"] for row in named["clients"]} == {"client"}
+
+
+def test_described_brokers_have_names(tmp_path: Path) -> None:
+    talk = KafkaTalk(client=("10.77.0.99", 40_000), broker=("10.77.0.1", 9092))
+    talk.tcp.open()
+    brokers = [{"BrokerId": 1, "Host": "b-1.kafka", "Port": 9092}]
+    talk.respond(talk.request(DESCRIBE_CLUSTER, 1, 1), Brokers=brokers)
+    path = tmp_path / "described.pcap"
+    path.write_bytes(pcap_bytes(encode(talk.segments), nanoseconds=True))
+    assert analyze(path).report().heading[0]["broker_hosts"] == ("b-1.kafka",)
 
 
 def test_a_node_without_an_end_has_its_number(tmp_path: Path) -> None:
