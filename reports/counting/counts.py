@@ -242,7 +242,8 @@ class ReportCounts:
 
     def _coarsen_traffic(self) -> None:
         while len(self.traffic) > _TRAFFIC_ROWS and self.traffic_interval < INTERVALS[-1]:
-            if len(np.unique(self.traffic.table.key_rows()[:, 0])) < _TRAFFIC_INTERVALS:
+            times = self.traffic.table.key_rows()[:, 0]
+            if np.ptp(times) < _TRAFFIC_INTERVALS or len(np.unique(times)) < _TRAFFIC_INTERVALS:
                 return
             self._set_traffic_interval(next(i for i in INTERVALS if i > self.traffic_interval))
 
