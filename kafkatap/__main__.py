@@ -59,6 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             build_parser().print_help()
             sys.stdout.flush()
             return WRONG
+        if sys.platform != "linux":
+            from .commands.first_start import problem
+
+            if why := problem():
+                print(f"kafkatap: {why}", file=sys.stderr)
+                return WRONG
         run: Callable[[argparse.Namespace], int] = part_of(options.command, "command").run
         if not (getattr(options, "pager", False) and sys.stdout.isatty()):
             return run(options)
@@ -86,7 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .installation import install_command
 
         print(f"kafkatap: its compiled kernels cannot be used: {error}", file=sys.stderr)
-        print(f"kafkatap: with numba it compiles them itself: {install_command('jit')}", file=sys.stderr)
+        from .kernels.platforms import compiler, here
+
+        if here() == compiler():  # numba can be had, as far as we know
+            print(f"kafkatap: with numba it compiles them itself: {install_command('jit')}", file=sys.stderr)
         return WRONG
 
 

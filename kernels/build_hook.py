@@ -1,5 +1,7 @@
 """Compile the kernels, and the programs of messages, when the package is built: a hook of hatchling.
 
+    KAFKATAP_PLATFORM=linux-aarch64 python -m build --wheel     # for another machine than this one (`platforms`)
+
 It is for wheels and for editable installations. A wheel gets `kafkatap/kernels/compiled/`, the tag of its platform, and
 below `share` manual pages and completion scripts. A checkout that is installed as editable gets `kernels/compiled/`.
 Where no library can be made, the folder has the reason, the wheel is for any platform, and the package needs its extra
@@ -12,8 +14,8 @@ package does where it is installed.
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -26,8 +28,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 #: The folders at the top that are packages within `kafkatap`.
 PARTS = ("kernels", "reassembly", "dissector", "reports")
 COMPILED = "kernels/compiled"
-#: The library needs neither a C library of its own nor a version of a symbol: see `make_library`.
-TAG = "py3-none-manylinux_2_17_x86_64.musllinux_1_1_x86_64"
+#: What the first start of a build that nobody tried decodes (`kafkatap/commands/first_start.py`).
+_TEST_CAPTURE = "samples/live-4.4.pcap.zst"
 #: numba is installed to build for these versions of Python. For others it has no wheels, and pip would compile LLVM.
 PYTHONS = ((3, 11), (3, 14))
 
@@ -59,10 +61,20 @@ write_shell_files(Path(sys.argv[1]), sys.argv[2])
 """
 
 
-def _has_library() -> bool:
-    """Whether there can be a library for this machine and this Python."""
-    machine = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 2**32
-    return machine and PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]
+def _platforms() -> Any:
+    """The module `platforms`, which imports nothing of the package."""
+    spec = importlib.util.spec_from_file_location("platforms", Path(__file__).with_name("platforms.py"))
+    assert spec is not None and spec.loader is not None  # noqa: PT018
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _platform() -> Any:
+    """The platform for which there can be a library, as this Python can compile it, or None."""
+    known = _platforms()
+    can_compile = known.compiler() is not None and PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]
+    return known.wanted() if can_compile else None
 
 
 def _is_for_checkout() -> bool:
@@ -82,9 +94,11 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
             needed = ["argparse-manpage>=4.6", *(line for line in core.dependencies if line.startswith("shtab"))]
         elif self._is_made():
             return []
-        if _has_library():
+        platform = _platform()
+        if platform is not None:
             needed += core.optional_dependencies["jit"]
             needed += [line for line in core.dependencies if line.startswith("numpy")]
+            needed += ["ziglang>=0.14"] if platform.system == "darwin" else []
         return needed
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -102,8 +116,10 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         for path in compiled.iterdir():
             build_data["force_include"][str(path)] = f"kafkatap/{COMPILED}/{path.name}"
         if any(path.suffix == ".so" for path in compiled.iterdir()):
-            build_data["tag"] = TAG
-            build_data["pure_python"] = False
+            platform = _platform()
+            build_data["tag"], build_data["pure_python"] = platform.tag, False
+            if not platform.is_tried:
+                build_data["force_include"][str(Path(self.root, _TEST_CAPTURE))] = "kafkatap/commands/first_start.pcap.zst"
         prefix = self._folder / "prefix"
         self._run(_WRITE_SHELL_FILES, str(prefix), self.metadata.version)
         build_data["shared_data"][str(prefix / "share")] = "share"

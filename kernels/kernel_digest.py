@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from . import platforms
 from .declarations import ArgType, Helper, KernelSource, is_array_tuple, tuple_args
 
 #: Modules of this package that decide how a kernel is compiled.
-_COMPILED_BY = ("declarations.py", "numba_bridge.py")
+_COMPILED_BY = ("declarations.py", "numba_bridge.py", "platforms.py")
 
 
 def toolchain() -> str:
@@ -35,7 +36,7 @@ def toolchain() -> str:
             words.append((Path(folder) / "_version.py").read_text())
     words.append(compiler_sources())
     words.append(os.environ.get("KAFKATAP_BOUNDSCHECK", ""))
-    words.append(os.uname().machine)
+    words += (os.uname().machine, os.environ.get(platforms.SETTING, ""))
     words.append(os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name())
     features = os.environ.get("NUMBA_CPU_FEATURES")
     words.append(features if features is not None else llvm.get_host_cpu_features().flatten())

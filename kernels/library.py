@@ -12,15 +12,13 @@ import ctypes
 import os
 from collections.abc import Callable
 
+from .platforms import here
 from .source_list import sources_fit
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compiled")
 #: In FOLDER: the library, the list of its sources, the kernels' digests, and instead of them the reason why they lack.
 LIBRARY, SOURCES, DIGESTS, REASON = "kernels.so", "sources.txt", "kernels.json", "none.txt"
-#: LLVM's name of the processors that the library is for: Intel's since 2009, AMD's since 2011. The features of newer
-#: ones (x86-64-v3 and AVX-512) made no report faster by more than 1 %.
-PROCESSOR = "x86-64-v2"
-#: A function in the library, which any x86-64 can run: whether this processor is one of those, as an int.
+#: A function in the library, which every processor can run: whether this one is one that the library is for, as an int.
 CHECK = "has_processor"
 
 
@@ -64,7 +62,7 @@ def _open() -> None:
                 raise OSError(f"{path} is damaged")
             library = ctypes.CDLL(path)
             if not library[CHECK]():
-                _opened.why = f"they need a processor of the level {PROCESSOR}"
+                _opened.why = f"they need a processor of the level {processor()}"
                 return
         except (OSError, AttributeError) as error:
             _opened.why = str(error)
@@ -74,10 +72,19 @@ def _open() -> None:
             _opened.why = "some have changed since they were compiled"
 
 
+def processor() -> str:
+    """Return LLVM's name of the processors that a library of this platform is for."""
+    found = here()
+    return "" if found is None else found.processor
+
+
 def _is_whole(path: str) -> bool:
-    """Return whether a library reaches to the end of its last part, the table of sections. The loader does not look."""
+    """Return whether a library of Linux reaches to the end of its last part, the table of sections. The loader does not
+    look; that of macOS does."""
     with open(path, "rb") as file:
         header = file.read(64)
+    if not header.startswith(b"\x7fELF"):
+        return len(header) == 64
     offset, size, count = (int.from_bytes(header[at:end], "little") for at, end in ((40, 48), (58, 60), (60, 62)))
     return len(header) == 64 and os.path.getsize(path) >= offset + size * count > 64
 

@@ -8,11 +8,12 @@ library of the machine.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
-import platform
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,14 +21,13 @@ from pathlib import Path
 from . import kept_objects, library
 from .cache import NO_COMPILER, compile_into, trusted_root
 from .linker import LinkError, link
+from .platforms import SETTING, Platform, compiler, wanted
 from .source_list import PACKAGE, write_source_list
 
-#: The machines for which there are a library.
-MACHINES = ("x86_64",)
 #: Sources of a library besides those of its kernels.
-_LINKED_BY = ("kernels/linker.py", "kernels/make_library.py")
+_LINKED_BY = ("kernels/linker.py", "kernels/make_library.py", "kernels/platforms.py")
 
-#: The function `library.CHECK`, for any processor of x86-64: whether CPUID has all bits of the level x86-64-v2.
+#: The function `library.CHECK`, for every processor of x86-64: whether CPUID has all bits of the level x86-64-v2.
 _CHECK = """
 define internal i1 @has_all(i32 %leaf, i32 %wanted) {
   %all = call { i32, i32, i32, i32 } asm sideeffect "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx}"(i32 %leaf, i32 0)
@@ -47,23 +47,31 @@ define i32 @NAME() {
 """
 _BASIC_BITS = (0, 9, 13, 19, 20, 23)  # SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT
 _EXTENDED_BITS = (0,)  # LAHF
+#: The same where the library is for every processor of the platform.
+_NO_CHECK = """
+define i32 @NAME() {
+  ret i32 1
+}
+"""
 
 
 class NoLibraryError(Exception):
     """No library can be made here; says why."""
 
 
-def _check_object() -> bytes:
+def _check_object(platform: Platform) -> bytes:
     import llvmlite.binding as llvm
 
-    text = _CHECK.replace("NAME", library.CHECK)
+    text = _CHECK if platform.processor == "x86-64-v2" else _NO_CHECK
+    text = text.replace("NAME", library.CHECK)
     text = text.replace("BASIC", str(sum(1 << bit for bit in _BASIC_BITS)))
     text = text.replace("EXTENDED", str(sum(1 << bit for bit in _EXTENDED_BITS)))
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
-    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
-    machine = target.create_target_machine(cpu="x86-64", opt=2, reloc="pic", codemodel="small")
+    oldest = platform.processor.removesuffix("-v2")
+    target = llvm.Target.from_triple(platform.triple)
+    machine = target.create_target_machine(cpu=oldest, opt=2, reloc="pic", codemodel="small")
     code: bytes = machine.emit_object(llvm.parse_assembly(text))
     return code
 
@@ -73,26 +81,30 @@ def make_library(out: Path, modules: Sequence[str], installed: bool) -> Iterator
 
     `installed`: the sources are used where they are now. NoLibraryError if there cannot be a library here.
     """
-    machine = platform.machine()
-    if sys.platform != "linux" or machine not in MACHINES:
-        raise NoLibraryError(f"they are not compiled ahead for {sys.platform} on {machine}")
+    platform, host = wanted(), compiler()
+    if platform is None:
+        raise NoLibraryError(f"they are not compiled ahead for {sysconfig.get_platform()}")
+    if host is None:
+        raise NoLibraryError(f"nothing compiles them on {sysconfig.get_platform()}: make a wheel on Linux, with "
+                             f"{SETTING}={platform.name}")  # fmt: skip
     root = trusted_root()
     objects = None if root is None else root / kept_objects.FOLDER
     with tempfile.TemporaryDirectory(prefix="kafkatap-kernels-") as folder:
         made = Path(folder)
-        settings = {"NUMBA_CPU_NAME": library.PROCESSOR, "NUMBA_CPU_FEATURES": ""}
+        settings = {"NUMBA_CPU_NAME": host.processor, "NUMBA_CPU_FEATURES": "", SETTING: platform.name}
         try:
             yield from compile_into(made, modules, objects, settings=settings, verbose=True)
         except subprocess.CalledProcessError as error:
             if error.returncode == NO_COMPILER:
                 raise NoLibraryError("numba, which compiles them, was not installed when they were to be") from error
             raise
-        objects_made = [path.read_bytes() for path in sorted(made.glob("*.o"))]
+        count = len(list(made.glob("*.o")))
+        (made / "check.o").write_bytes(_check_object(platform))
         try:
-            linked = link([*objects_made, _check_object()])
+            linked = _linked(platform, sorted(made.glob("*.o")))
         except LinkError as error:
             raise NoLibraryError(f"they could not be linked: {error}") from error
-        yield f"linked {len(objects_made)} kernels"
+        yield f"linked {count} kernels for {platform.name}"
         index = json.loads((made / "index.json").read_text())
         out.mkdir(exist_ok=True)
         _replace(out, library.REASON, None)
@@ -101,6 +113,22 @@ def make_library(out: Path, modules: Sequence[str], installed: bool) -> Iterator
         sources = [os.path.join(PACKAGE, path) for path in (*index["sources"], *_LINKED_BY)]
         write_source_list(str(made / library.SOURCES), sources, installed=installed)
         _replace(out, library.SOURCES, (made / library.SOURCES).read_bytes())
+
+
+def _linked(platform: Platform, objects: Sequence[Path]) -> bytes:
+    """The library of some objects. For macOS by zig, which also signs it ad hoc, as that system wants."""
+    if platform.system == "linux":
+        return link([path.read_bytes() for path in objects])
+    if importlib.util.find_spec("ziglang") is None:
+        raise LinkError(f"the libraries of {platform.name} are linked by ziglang, which is not installed")
+    made = objects[0].with_name("kernels.dylib")
+    target = f"{platform.triple.partition('-')[0].replace('arm64', 'aarch64')}-macos.11.0"
+    names = [f"-Wl,-install_name,@rpath/{library.LIBRARY}", "-o", str(made)]
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-shared", *names, *map(str, objects)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LinkError(done.stderr.strip())
+    return made.read_bytes()
 
 
 def _replace(folder: Path, name: str, content: bytes | None) -> None:

@@ -27,8 +27,10 @@ from numba.core import cgutils, codegen, cpu
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
+from . import platforms
 from .declarations import ArgType, Helper, KernelSource, is_array_tuple, tuple_args
 from .hints import prefetch
+from .shared_memory import load_acquire, store_release
 
 #: Only one thread may compile while `_inner_functions_only` changes numba.
 _one_at_a_time = threading.RLock()
@@ -60,8 +62,41 @@ def _prefetch(typing: Any, array: Any, at: Any) -> Any:
     return types.none(array, types.intp), generate
 
 
+def _word(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
+    """The place of 32 bits in an array of bytes."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), ir.IntType(32).as_pointer())
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _load_acquire(typing: Any, array: Any, at: Any) -> Any:
+    """LLVM's atomic load."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _word(context, builder, signature.args[0], *arguments)
+        return builder.zext(builder.load_atomic(place, "acquire", 4), ir.IntType(64))
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _store_release(typing: Any, array: Any, at: Any, value: Any) -> Any:
+    """LLVM's atomic store."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _word(context, builder, signature.args[0], *arguments[:2])
+        builder.store_atomic(builder.trunc(arguments[2], ir.IntType(32)), place, "release", 4)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, types.int64), generate
+
+
 #: The dispatcher that is compiled in place of a function.
-_dispatchers: dict[Callable[..., Any], Any] = {prefetch.function: _prefetch}
+_dispatchers: dict[Callable[..., Any], Any] = {
+    prefetch.function: _prefetch,
+    load_acquire.function: _load_acquire,
+    store_release.function: _store_release,
+}
 
 
 def _compiled_globals(function: FunctionType) -> FunctionType:
@@ -231,6 +266,22 @@ def _module(text: str, like: Any) -> Any:
     return parsed
 
 
+def _machine(library: Any) -> Any:
+    """Return the machine for which objects are made: that of the platform which a setting names, else this one.
+
+    What is optimised for one 64-bit little-endian machine can be translated for another: sizes and places are the same.
+    """
+    options = {"opt": 3, "reloc": "pic", "codemodel": "small"}
+    if not os.environ.get(platforms.SETTING):
+        names = {"cpu": library._codegen._get_host_cpu_name(), "features": library._codegen._tm_features}
+        return llvm.Target.from_triple(library._final_module.triple).create_target_machine(**names, **options)
+    platform = platforms.wanted()
+    assert platform is not None
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(platform.triple).create_target_machine(cpu=platform.processor, **options)
+
+
 def _object_of(library: Any) -> bytes:
     """Return a module as an object file that a linker can put into a shared library. ValueError if it needs others."""
     module = library._final_module
@@ -238,13 +289,8 @@ def _object_of(library: Any) -> bytes:
     needed = {name for name in others if not name.startswith("llvm.")} - _OF_THE_C_LIBRARY
     if needed:
         raise ValueError(f"kernels can only use what is compiled with them, not {', '.join(sorted(needed))}")
-    machine = llvm.Target.from_triple(module.triple).create_target_machine(
-        cpu=library._codegen._get_host_cpu_name(),
-        features=library._codegen._tm_features,
-        opt=3,
-        reloc="pic",
-        codemodel="small",
-    )
+    machine = _machine(library)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
     code: bytes = machine.emit_object(module)
     return code
 

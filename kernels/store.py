@@ -90,7 +90,7 @@ def _linked(kernel: KernelSource) -> Callable[..., int] | None:
         function = library.function_of(found, kernel.qualified_name, machine_words(kernel.args))
         if function is not None:
             if not _said:
-                note(f"kernels: compiled with the package, for {library.PROCESSOR}")
+                note(f"kernels: compiled with the package, for {library.processor()}")
                 _said = True
             return function
     elif not _said:

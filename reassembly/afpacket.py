@@ -21,6 +21,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, inlined, record_dtype
 from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.readers import be16, le16, le32
+from kafkatap.kernels.shared_memory import load_acquire, store_release
 
 from .dtypes import PACKET, Packet
 from .link_types import ETHERNET, RAW
@@ -183,7 +184,7 @@ def _count_waiting(ring, size, s):  # type: ignore[no-untyped-def]
     found = np.int64(0)
     while found < blocks - s.held:
         start = (s.read + found) % blocks * size
-        if le32(ring, start + STATUS) & OURS == 0:
+        if load_acquire(ring, start + STATUS) & OURS == 0:
             break
         s.waiting_bytes += le32(ring, start + LENGTH)
         s.waiting_packets += s.left if found == 0 and s.position != 0 else le32(ring, start + COUNT)
@@ -204,7 +205,7 @@ def release_blocks(ring, size, state):  # type: ignore[no-untyped-def]
     blocks = ring.shape[0] // size
     released = s.held
     for number in range(s.read - released, s.read):
-        _put32(ring, number % blocks * size + STATUS, 0)
+        store_release(ring, number % blocks * size + STATUS, 0)
     s.held = 0
     return released
 

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.kernels import library, make_library
+from kafkatap.kernels import library, make_library, platforms
 from kafkatap.kernels.source_list import move_source_list, sources_fit, write_source_list
 
 from .test_store import HERE, expected, result_of, start
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine not in make_library.MACHINES, reason="needs Linux on x86-64"
-)
+pytestmark = pytest.mark.skipif(platforms.here() != platforms.PLATFORMS["linux-x86_64"], reason="needs Linux on x86-64")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of the small kernels."""
     folder = tmp_path_factory.mktemp("library") / "compiled"
     lines = list(make_library.make_library(folder, ["tests.kernels.small"], installed=True))
-    assert lines[-1] == "linked 2 kernels"
+    assert lines[-1] == "linked 2 kernels for linux-x86_64"
     return folder
 
 

@@ -17,12 +17,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def compiled(text: str) -> bytes:
+def compiled(text: str, triple: str = "x86_64-unknown-linux-gnu") -> bytes:
     """The object of a module of LLVM."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
-    machine = target.create_target_machine(cpu="x86-64", opt=2, reloc="pic", codemodel="small")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(triple)
+    cpu = "x86-64" if triple.startswith("x86") else "generic"
+    machine = target.create_target_machine(cpu=cpu, opt=2, reloc="pic", codemodel="small")
     code: bytes = machine.emit_object(llvm.parse_assembly(text))
     return code
 
@@ -33,6 +34,7 @@ def loaded(tmp_path: Path, *modules: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
+AARCH64 = "aarch64-unknown-linux-gnu"
 FOUR = """
 @numbers = private constant [4 x i64] [i64 5, i64 7, i64 11, i64 13], align 32
 define i64 @"a.number"(i64 %at) nounwind {
@@ -108,3 +110,8 @@ def test_what_kernels_have_not_is_refused(modules: list[str], said: str) -> None
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LinkError, match="not for x86-64"):
         link([link([compiled(FOUR)])])
+
+
+def test_objects_of_two_processors_are_refused() -> None:
+    with pytest.raises(LinkError, match="different processors"):
+        link([compiled(FOUR), compiled(CALLER, AARCH64)])
