@@ -33,6 +33,7 @@ COMMANDS = {
     "apis": "list the APIs, versions and releases of Kafka's protocol",
     "errors": "list Kafka's error codes: what they mean, and which APIs of a capture had them",
     "completion": "print the completion script for a shell",
+    "help": "explain a command or a kind of finding; help agents: the page for programs and agents",
 }
 
 #: Names of captures, where a command should be.
@@ -55,6 +56,7 @@ examples:
   kafkatap errors 6                     what an error code means
   kafkatap report --help                all options of the report
   kafkatap completion bash              completion script for a shell
+  kafkatap help agents                  for programs and agents: the first commands, with little output
 
 """
     + EXIT_CODES
@@ -116,7 +118,7 @@ class Command(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            if near := _near(str(value), map(str, action.choices or ()), 0.6):
+            if near := near_words(str(value), map(str, action.choices or ()), 0.6):
                 raise argparse.ArgumentError(action, f"invalid choice: {value!r}{near}") from None
             raise error from None
 
@@ -132,7 +134,7 @@ class Command(argparse.ArgumentParser):
         for name in (word.partition("=")[0] for word in words if word.startswith(dash)):
             if name not in self._option_string_actions:
                 there = _OF_TSHARK.get(name, "")
-                hint = f"; {there}" if there else _near(name, self._option_string_actions, 0.75)
+                hint = f"; {there}" if there else near_words(name, self._option_string_actions, 0.75)
                 self.error(f"there is no option {name}{hint}")
 
 
@@ -145,7 +147,7 @@ _OF_TSHARK = {
 }  # fmt: skip
 
 
-def _near(name: str, known: Iterable[str], least: float) -> str:
+def near_words(name: str, known: Iterable[str], least: float = 0.7) -> str:
     """The end of a sentence: "; did you mean ...?", or "" if nothing is near."""
     from difflib import get_close_matches
 
@@ -159,7 +161,7 @@ def _no_command(name: str) -> str:
         from kafkatap.reports.units import shell_word
 
         return f"there is no command {name!r}; to report on a capture: kafkatap report {shell_word(name)}"
-    return f"there is no command {name!r}{_near(name, COMMANDS, 0.7)}"
+    return f"there is no command {name!r}{near_words(name, COMMANDS)}"
 
 
 class _ShortHelp(argparse.Action):
@@ -213,9 +215,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         if words and not words[0].startswith("-"):
             parser.error(_no_command(words[0]))
         return parser.parse_args(words)
-    parser = Command(prog=f"kafkatap {words[0]}", **_texts(words[0]))
-    part_of(words[0], "arguments").add_arguments(parser)
-    return parser.parse_args(words[1:], argparse.Namespace(command=words[0]))
+    return parser_of(words[0]).parse_args(words[1:], argparse.Namespace(command=words[0]))
+
+
+def parser_of(name: str) -> Command:
+    """The parser of one command."""
+    parser = Command(prog=f"kafkatap {name}", **_texts(name))
+    part_of(name, "arguments").add_arguments(parser)
+    return parser
 
 
 def build_parser() -> Command:

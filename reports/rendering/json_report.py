@@ -1,6 +1,7 @@
 """Reports as JSON. docs/json.md describes the form, and docs/report.schema.json is its JSON Schema.
 
-The end of a column's name is its unit. Times are ISO 8601 in UTC with nanoseconds. Values are complete and not rounded.
+The end of a column's name is its unit. Times are ISO 8601 in UTC with nanoseconds. Values are not rounded, and complete
+unless a number of rows is set.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ..model import Column, Report, ReportTable, Value
 from ..section_parts.registry import OVER_FACTS, load_sections
 from ..sections import clients, heading, latency, ledger, not_decoded, summary, throttle, timeline, timeline_by
 from ..sections import error_codes as errors
+from .text_tables import LONGEST_CELL, LONGEST_SENTENCE
 
 SCHEMA_VERSION = 4
 
@@ -41,21 +43,51 @@ REPORTS: dict[str, tuple[Column, ...]] = {
 
 def report_object(report: Report, version: str, top: int = 0) -> dict[str, Any]:
     """The report as dicts and lists. `version`: the version of kafkatap. `top`: the most rows of a table but the
-    ledger, 0 for all."""
+    ledger, and the most items of a list in them, 0 for all."""
     tables = (*report.tables, report.ledger)
+    notes = {t.name: [*t.notes, *_left_out(t, 0 if t is report.ledger else top)] for t in tables}
     return {
         "schema_version": SCHEMA_VERSION,
         "kafkatap": version,
-        "capture": _rows(report.heading)[0],
+        "capture": _rows(report.heading, items=top)[0],
         "warnings": list(report.warnings),
-        "notes": {t.name: list(t.notes) for t in tables if t.notes},
-        "reports": {t.name: _rows(t, 0 if t is report.ledger else top) for t in tables},
+        "notes": {name: found for name, found in notes.items() if found},
+        "reports": {t.name: _rows(t, 0 if t is report.ledger else top, top) for t in tables},
     }
 
 
-def _rows(table: ReportTable, top: int = 0) -> list[dict[str, Any]]:
-    rows = table.rows[: top or None]
-    return [{c.name: json_value(c, v) for c, v in zip(table.columns, row, strict=True)} for row in rows]
+def _rows(table: ReportTable, top: int = 0, items: int = 0) -> list[dict[str, Any]]:
+    """The rows, or the first `top`. `items`: not 0 if values are to be short: as many items of a list, texts as long as
+    tables for people have them."""
+    rows = [
+        {c.name: json_value(c, v) for c, v in zip(table.columns, row, strict=True)} for row in _first_rows(table, top)
+    ]
+    return [{name: _short(value, items) for name, value in row.items()} for row in rows] if items else rows
+
+
+def _left_out(table: ReportTable, top: int) -> list[str]:
+    return [f"{len(table.rows) - top:,} of {len(table.rows):,} rows are left out."] if 0 < top < len(table.rows) else []
+
+
+def _short(value: Any, items: int, longest: int = LONGEST_SENTENCE) -> Any:
+    if isinstance(value, str):
+        return units.cut(value, longest) if len(value) > longest else value
+    if isinstance(value, list):
+        return [_short(each, items, LONGEST_CELL) for each in value[:items]]
+    if isinstance(value, dict):
+        return {name: _short(each, items, LONGEST_CELL) for name, each in value.items()}
+    return value
+
+
+def _first_rows(table: ReportTable, top: int) -> Sequence[tuple[Value, ...]]:
+    """The first `top` rows, in the order of the table. Findings come before those that follow from others."""
+    if not top or len(table.rows) <= top:
+        return table.rows
+    at = next((i for i, c in enumerate(table.columns) if c.name == "cause"), None)
+    if at is None:
+        return table.rows[:top]
+    first = sorted(range(len(table.rows)), key=lambda n: table.rows[n][at] is not None)[:top]
+    return [table.rows[n] for n in sorted(first)]
 
 
 def json_value(column: Column, value: Value) -> Any:
