@@ -10,6 +10,7 @@ import numpy as np
 from kafkatap.reassembly.link_types import link_name
 from kafkatap.reports.connection_words import PROTOCOLS
 from kafkatap.reports.findings import NOTE, SEVERITIES, Finding
+from kafkatap.reports.hosts.named_tables import with_hosts
 from kafkatap.reports.model import Column, Curves, Report, ReportTable, Row, Value, in_columns
 from kafkatap.reports.sections.heading import files, heading
 from kafkatap.reports.sections.ledger import ledger, loss_warnings, unknown_wait_warnings
@@ -22,8 +23,8 @@ from .stream_checks import ends, gap_bytes, halves
 FINDINGS = (
     Column("check", "check", "text", "name of the check", of="id"),
     Column("severity", "severity", "text", "error: reports are wrong or empty; warning: something is missing; note"),
-    Column("what", "what", "text", "the finding in a sentence", of="text"),
-    Column("evidence", "evidence", "text", "the numbers behind it"),
+    Column("what", "what", "text", "the finding in a sentence", end="sentence", of="text"),
+    Column("evidence", "evidence", "text", "the numbers behind it", end="sentence"),
     Column("effect", "effect", "text", "what it does to reports"),
     Column("remedy", "remedy", "text", "what to do about it"),
     Column("numbers", "numbers", "numbers", "the numbers that it rests on, with their units in their names", 9,
@@ -85,7 +86,7 @@ def diagnose(seen: Observed) -> Report:
     ))  # fmt: skip
     broker, client, count = halves(seen)
     place: list[tuple[Value, ...]] = [(count, broker, client)] if count else []
-    tables = (
+    tables: tuple[ReportTable, ...] = (
         findings,
         ReportTable("checks", "Checks", CHECKED, checked, whole=True),
         _gaps(seen),
@@ -94,6 +95,9 @@ def diagnose(seen: Observed) -> Report:
         ReportTable("capture_commands", "Better capture commands", COMMANDS, list(capture_commands(seen)), whole=True),
         files(seen.context),
     )
+    if (hosts := seen.context.hosts) is not None:
+        span = seen.context.first or 0, seen.context.last or 0
+        tables = tuple(with_hosts(table, hosts, span) for table in tables)
     clients = len(seen.exchanges.clients)
     warnings = (*loss_warnings(seen.context), *unknown_wait_warnings(seen.counts))
     return Report(heading(seen.counts, seen.context, clients), tables, ledger(seen.context), warnings, Curves())

@@ -47,10 +47,10 @@ SIDES = (
 FINDINGS = (
     Column("number", "#", "count", "number of the finding, from 1: those that got worse, then better, then different"),
     Column("kind", "kind", "text", "worse, better, or different (neither)"),
-    Column("finding", "finding", "text", "what has changed, in words"),
+    Column("finding", "finding", "text", "what has changed, in words", end="sentence"),
     Column("client_id", "client", "text", "client_id that it is on, if it is one", 9),
     Column("api", "API", "text", "API that it is on, if it is one", 9),
-    Column("broker", "broker", "text", "broker that it is on, if it is one", 9),
+    Column("broker", "broker", "text", "broker that it is on, if it is one", 9, end="broker"),
     Column("verdict", "where", "text",
            f"where the time went: {', '.join(dict.fromkeys(wording.WHERE.values()))}; null: no time changed, "
            "or none of these changed most"),
@@ -68,10 +68,10 @@ FINDINGS = (
 )  # fmt: skip
 CHANGES = (
     Column("number", "#", "count", "number of the finding that it belongs to"),
-    Column("on", "on", "text", "client, API, broker, or all clients"),
+    Column("on", "on", "text", "client, API, broker, or all clients", end="sentence"),
     Column("client_id", "client", "text", "client_id, if it is one", 9),
     Column("api", "API", "text", "API, if it is one", 9),
-    Column("broker", "broker", "text", "broker, if it is one", 9),
+    Column("broker", "broker", "text", "broker, if it is one", 9, end="broker"),
     Column("measure", "measure", "text",
            "total, broker, HOL, throttle, loss, receiver, sender, path (ns); size (bytes); records; throttled, "
            "unanswered, error N, retransmitted (shares); rate, refused (by second); rtt (ns)", 9),
@@ -96,10 +96,10 @@ CHANGES = (
 PRESENCE = (
     Column("change", "change", "text", "appeared (only after) or disappeared (only before)"),
     Column("what", "what", "text", ", ".join(what for what, _, _ in ENTITIES)),
-    Column("name", "name", "text", "it in words"),
+    Column("name", "name", "text", "it in words", end="sentence"),
     Column("client_id", "client", "text", "client_id, if it is of one", 9),
     Column("api", "API", "text", "API, if it is of one", 9),
-    Column("broker", "broker", "text", "broker, if it is one", 9),
+    Column("broker", "broker", "text", "broker, if it is one", 9, end="broker"),
     Column("topic", "topic", "text", "topic, if it is one", 9),
     Column("version", "version", "count", "version of the API, if it is one", 9),
     Column("ja4", "JA4", "text", "JA4 of the ClientHellos without its first part, if it is TLS software", 9),
@@ -166,7 +166,7 @@ def compare_sides(
         stories = with_events(stories, sides, judged, quality)
     lengths = before.counts.length, after.counts.length
     kinds = [story.kind for story in stories]
-    tables = (
+    tables: tuple[ReportTable, ...] = (
         ReportTable(
             "sides", "Sides", SIDES,
             in_columns(SIDES, (_side_row(n, side, selected[n]) for n, side in enumerate(sides))),
@@ -192,6 +192,11 @@ def compare_sides(
             empty="nothing",
         ),
     )  # fmt: skip
+    if (hosts := before.context.hosts) is not None:
+        from ..hosts.named_tables import with_hosts
+
+        span = min(before.first, after.first), max(before.last, after.last)
+        tables = tuple(with_hosts(table, hosts, span) for table in tables)
     return Compared(
         tables, kinds.count(WORSE), kinds.count(BETTER), kinds.count(DIFFERENT), judged.comparisons, judged.too_few,
         tuple(filter(None, map(incomplete, SIDE_NAMES, sides, pair))), tuple(_warnings(sides, pair)),

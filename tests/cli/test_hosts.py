@@ -236,3 +236,11 @@ def test_parquet_has_names(jobs: str, tmp_path: Path) -> None:
         assert {row[key]: row["client_host"] for row in found} == {
             row[key]: row["client_host"] for row in getattr(wanted, name).to_pylist()
         }
+
+
+def test_doctor_and_compare_have_names(names: str) -> None:
+    assert "10.77.0.1:9093 (payments-7f9, then orders-1b2)" in kafkatap("doctor", "--hosts", names, SAMPLE).out
+    done = kafkatap("compare", "--json", "--hosts", names, SAMPLE, "samples/live-4.4.pcap.zst")
+    found = json.loads(done.out)["findings"]
+    assert {row["broker_host"] for row in found if row["broker"] == "10.77.0.2:9095"} == {"second.example"}
+    assert any("10.77.0.2:9095 (second.example)" in row["finding"] for row in found)
