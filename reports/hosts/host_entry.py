@@ -72,7 +72,8 @@ def host_entry(
     clean = name.encode("utf-8", "replace").decode().strip()[:LONGEST_NAME]
     if not clean:
         raise ValueError(f"{address} has no name")
-    begin, over = ALWAYS_FROM if start is None else start, ALWAYS_TO if end is None else end
+    begin = ALWAYS_FROM if start is None else max(ALWAYS_FROM, min(start, ALWAYS_TO - 1))
+    over = ALWAYS_TO if end is None else min(end, ALWAYS_TO)
     if over <= begin:
         raise ValueError(f"{clean} ends before it begins")
     return HostEntry(version, length, bits, clean, begin, over, labels, origin, kind, layer)

@@ -174,6 +174,8 @@ def _of_json(text: str, path: str) -> Iterator[HostEntry]:
         raise ValueError(f"{path}, line {error.lineno}: this JSON is cut short or damaged: {error.msg}") from None
     except RecursionError:
         raise ValueError(f"{path}: this JSON is nested too deeply") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise ValueError(f"{path}: {error}") from None
     if isinstance(whole, dict) and isinstance(whole.get("NetworkInterfaces"), list):
         return _of_interfaces(whole["NetworkInterfaces"], path)
     if isinstance(whole, dict) and "kind" in whole:

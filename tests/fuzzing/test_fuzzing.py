@@ -20,6 +20,7 @@ INPUTS = {
     "captures": 60, "layers": 60, "streams": 25, "framing": 50, "several": 15, "splits": 5, "machine": 400,
     "records": 300, "filters": 800, "definitions": 200, "commands": 15, "compare": 8, "lakes": 4,
     "request logs": 1_000, "tls records": 60, "key logs": 200, "trimming": 60,
+    "hosts": 300,
 }  # fmt: skip
 
 #: Half a second for each input: the short run has a quarter of them.

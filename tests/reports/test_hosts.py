@@ -179,10 +179,17 @@ def test_a_file_comes_before_metadata_before_pcapng() -> None:
     ('{"kind": "List", "items": []}', "no address has a name"),
     ('{"a": 1}', "has no Kubernetes items and no NetworkInterfaces"),
     ("[" * 100_000, "0.txt"),
+    ('{"kind": ' + "1" * 5_000 + "}", "0.txt: Exceeds the limit"),
 ])  # fmt: skip
 def test_errors_name_file_and_line(content: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         table(content)
+
+
+def test_times_beyond_all_clocks() -> None:
+    found = table(f"10.0.0.1,a,,,{10**30}\n10.0.0.2,b,,{10**30},\n")
+    assert names(found, "10.0.0.1", 0) == ["a"]
+    assert found.numbers(np.array([0, 1]), np.zeros(2), ["10.0.0.1", "10.0.0.2"]).tolist() == [0, -1]
 
 
 def test_bytes_that_are_no_text() -> None:

@@ -169,7 +169,7 @@ def _watch(
         finally:
             stop.set()
             if watched is not None:
-                watched.join()
+                watched.join(1.0)  # it may wait for a pipe
             for close in closing:
                 close()
         if lines is not None:
