@@ -119,7 +119,9 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
             platform = _platform()
             build_data["tag"], build_data["pure_python"] = platform.tag, False
             if not platform.is_tried:
-                build_data["force_include"][str(Path(self.root, _TEST_CAPTURE))] = "kafkatap/commands/first_start.pcap.zst"
+                build_data["force_include"][str(Path(self.root, _TEST_CAPTURE))] = (
+                    "kafkatap/commands/first_start.pcap.zst"
+                )
         prefix = self._folder / "prefix"
         self._run(_WRITE_SHELL_FILES, str(prefix), self.metadata.version)
         build_data["shared_data"][str(prefix / "share")] = "share"
