@@ -57,4 +57,6 @@ def canonical_address(text: str) -> str:
     try:
         return str(ip_address(text))
     except ValueError:
-        raise ValueError(f"{text!r} is no IP address, and a capture holds no host names") from None
+        raise ValueError(
+            f"{text!r} is no IP address, and a capture holds no host names (those of --hosts: a filter on broker_host)"
+        ) from None
