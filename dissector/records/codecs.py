@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Buffer = bytes | memoryview
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -161,28 +163,66 @@ _LZ4_MAGIC, _LZ4_LEGACY = b"\x04\x22\x4d\x18", b"\x02\x21\x4c\x18"
 _LEGACY_BLOCK = 8 * MIB
 
 
+_LZ4_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+
+
 def _lz4(data: memoryview, magic: int, limit: int) -> Iterator[bytes]:
-    import lz4.frame
+    import cramjam
 
     if bytes(data[:4]) == _LZ4_LEGACY:
         yield from _lz4_legacy(data, limit)
         return
     if magic == 0:
         data = _with_header_checksum(data)
-    context = lz4.frame.create_decompression_context()
-    at = 0
-    for size in _piece_sizes(len(data), limit):
-        piece, taken, over = lz4.frame.decompress_chunk(context, data[at:], max_length=size)
-        at += taken
-        yield piece
-        if over:
-            return
-        if not piece and (not taken or at == len(data)):
-            raise Corrupt
+    frame, most, is_whole = _lz4_frame(data)
+    if most > limit:  # what its blocks could become
+        room = np.empty(limit + 1, np.uint8)
+        try:
+            yield room[: cramjam.lz4.decompress_into(frame, room.data)].tobytes()
+        except cramjam.DecompressionError as error:
+            yield bytes(limit + 1) if "whole buffer" in str(error) else b""
+            raise Corrupt from error
+    else:
+        reader = cramjam.lz4.Decompressor()
+        try:
+            reader.decompress(frame)
+        except cramjam.DecompressionError as error:
+            yield bytes(reader.flush())  # the blocks before
+            raise Corrupt from error
+        yield bytes(reader.flush())
+    if not is_whole:
+        raise Corrupt
+
+
+def _lz4_frame(data: memoryview) -> tuple[bytes, int, bool]:
+    """The frame without what follows it, what its blocks can become at most, and whether it is whole. One that was cut
+    ends with its last whole block."""
+    if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
+        raise Corrupt
+    flags, size = data[4], _LZ4_SIZES.get(data[5] >> 4 & 7)
+    at = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    if size is None or at > len(data):
+        raise Corrupt
+    most, checks = 0, 4 if flags & 16 else 0
+    while at + 4 <= len(data):
+        (length,) = struct.unpack_from("<I", data, at)
+        end = at + 4 + (length & 0x7FFFFFFF) + checks
+        if not length:
+            end = at + 4 + (4 if flags & 4 else 0)
+            if end <= len(data):
+                return bytes(data[:end]), most, True
+            break
+        if end > len(data):
+            break
+        most += size
+        at = end
+    head = bytes((flags & 0xF0, data[5]))  # neither its size nor a checksum of all
+    blocks = data[7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0) : at]
+    return b"".join((_LZ4_MAGIC, head, bytes((xxh32(head) >> 8 & 0xFF,)), blocks, bytes(4))), most, False
 
 
 def _with_header_checksum(data: memoryview) -> memoryview:
-    """The frame with a header checksum that the lz4 library accepts."""
+    """The frame with a header checksum that lz4 accepts."""
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
         raise Corrupt
     flags = data[4]
@@ -214,7 +254,7 @@ def _rotated(value: int, by: int) -> int:
 
 def _lz4_legacy(data: memoryview, limit: int) -> Iterator[bytes]:
     """Blocks with their sizes, each of at most 8 MiB when decompressed, to the end of the data."""
-    import lz4.block
+    import cramjam
 
     at, left = 4, _MEMBERS + len(data) // _BLOCK
     while at < len(data):
@@ -228,7 +268,9 @@ def _lz4_legacy(data: memoryview, limit: int) -> Iterator[bytes]:
         if size > len(data) - at:
             raise Corrupt
         room = min(_LEGACY_BLOCK, 255 * size + 16)  # what so many bytes can become
-        yield lz4.block.decompress(data[at : at + size], uncompressed_size=room)
+        block = np.empty(room, np.uint8)
+        done = cramjam.lz4.decompress_block_into(data[at : at + size], block.data, output_len=room)
+        yield block[:done].tobytes()
         at += size
 
 

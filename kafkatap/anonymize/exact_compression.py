@@ -101,19 +101,27 @@ def _zstd(data: bytes, stored: int, padding: int) -> bytes | None:
     return b"".join((*parts, packed[parameters:]))
 
 
-_LZ4_BLOCKS = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+#: The size of blocks that all clients of Kafka use, and its number in a header.
+_LZ4_BLOCK, _LZ4_KIND = 1 << 16, 4
+
+
+def _lz4_packed(piece: bytes) -> bytes:
+    """A block of up to 64 KiB: the first of a frame, after a header of seven bytes and its length. (The function of
+    cramjam for blocks does not compress well, whatever its level.)"""
+    import cramjam
+
+    frame = bytes(cramjam.lz4.compress(piece, level=9))
+    length = int.from_bytes(frame[7:11], "little")
+    return piece if length >> 31 else frame[11 : 11 + length]
 
 
 def _lz4(data: bytes, stored: int, padding: int, kafka_0_8: bool = False) -> bytes | None:
-    import lz4.block
-
     has_size = padding >= 8
     more, rest = divmod(padding - 8 * has_size, 4)
     if rest or more >= max(stored, 1):
         return None
-    kind = next((kind for kind, most in _LZ4_BLOCKS.items() if len(data) <= most), 7)
-    most = _LZ4_BLOCKS[kind]
-    head = bytes((0x68 if has_size else 0x60, kind << 4)) + (len(data).to_bytes(8, "little") if has_size else b"")
+    most = _LZ4_BLOCK
+    head = bytes((0x68 if has_size else 0x60, _LZ4_KIND << 4)) + (len(data).to_bytes(8, "little") if has_size else b"")
     magic = b"\x04\x22\x4d\x18"
     if kafka_0_8:
         head = head[:2]
@@ -128,7 +136,7 @@ def _lz4(data: bytes, stored: int, padding: int, kafka_0_8: bool = False) -> byt
         at = end
     for at in range(stored, len(data), most):
         piece = data[at : at + most]
-        packed = lz4.block.compress(piece, mode="high_compression", compression=9, store_size=False)
+        packed = _lz4_packed(piece)
         if len(packed) < len(piece):
             parts += [len(packed).to_bytes(4, "little"), packed]
         else:
