@@ -11,8 +11,8 @@ from typing import NamedTuple
 ALWAYS_FROM, ALWAYS_TO = -(2**63), 2**63 - 1
 #: Where names come from, the best first: files, what brokers say of themselves, blocks of pcapng.
 FILE, METADATA, PCAPNG = range(3)
-#: Kinds of entries: one with the address for itself; a pod with that of its node; an interface, which may be that of
-#: a node or pod.
+#: Kinds of entries: one with the address for itself; a pod with that of its node; an interface, or services behind a
+#: load balancer, whose address may be that of a node or pod.
 OWN, SHARED, INTERFACE = range(3)
 #: Longer names are cut.
 LONGEST_NAME = 253

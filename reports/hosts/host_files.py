@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..literals import read_moment
-from .host_entry import ALWAYS_TO, INTERFACE, OWN, SHARED, HostEntry, host_entry
+from .host_entry import ALWAYS_TO, INTERFACE, LONGEST_NAME, OWN, SHARED, HostEntry, host_entry
 from .host_table import check
 
 #: Names of columns in the first line of a CSV. A column with another name is a label.
@@ -214,6 +214,7 @@ def _of_kubernetes(whole: Mapping[str, Any], path: str) -> Iterator[HostEntry]:
         for item in items
         if (item.text("kind") or usual) == "Node"
     }
+    services: dict[str, list[HostEntry]] = {}
     for item in items:
         of_kind = _KINDS.get(item.text("kind") or usual)
         if of_kind is None:
@@ -230,7 +231,13 @@ def _of_kubernetes(whole: Mapping[str, Any], path: str) -> Iterator[HostEntry]:
             labels = zone_of_node.get(node, {}) | labels
         full = name if namespace in ("", "default") else f"{name}.{namespace}"
         for address, how in of_kind(item):
-            yield _entry(origin, address, full, labels=labels, **how)
+            entry = _entry(origin, address, full, labels=labels, **how)
+            if entry.kind == INTERFACE:
+                services.setdefault(entry.network, []).append(entry)
+            else:
+                yield entry
+    for same in services.values():
+        yield same[0]._replace(name=", ".join(sorted({entry.name for entry in same}))[:LONGEST_NAME])
 
 
 def _of_pod(item: _Item) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -254,12 +261,16 @@ def _of_node(item: _Item) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _of_service(item: _Item) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Addresses of load balancers, and external ones, may be those of nodes and of other services."""
     spec = item["spec"].value
-    several = [spec.get("clusterIPs"), spec.get("externalIPs")]
-    found = [spec.get("clusterIP"), *(ip for some in several if isinstance(some, list) for ip in some)]
-    found += [ingress.text("ip") for ingress in item["status"]["loadBalancer"].items("ingress")]
-    for address in dict.fromkeys(ip for ip in found if isinstance(ip, str) and ip not in ("", "None")):
-        yield address, {}
+    several = spec.get("clusterIPs")
+    own = [spec.get("clusterIP"), *(several if isinstance(several, list) else ())]
+    external = spec.get("externalIPs")
+    shared = [*(external if isinstance(external, list) else ()),
+              *(ingress.text("ip") for ingress in item["status"]["loadBalancer"].items("ingress"))]  # fmt: skip
+    for found, how in ((own, {}), (shared, {"kind": INTERFACE})):
+        for address in dict.fromkeys(ip for ip in found if isinstance(ip, str) and ip not in ("", "None")):
+            yield address, how
 
 
 _KINDS: Mapping[str, Callable[[_Item], Iterator[tuple[str, dict[str, Any]]]]] = {

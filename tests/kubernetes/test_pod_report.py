@@ -50,7 +50,7 @@ def cluster(tmp_path: Path) -> Iterator[ApiServer]:
 def ran(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "KUBECONFIG": str(folder / "kubeconfig"),
-        "HOME": str(folder),
+        "KUBECACHEDIR": str(folder / "cache"),
     }  # fmt: skip
     return subprocess.run([SCRIPT, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 

@@ -114,6 +114,20 @@ def test_kubectl() -> None:
     assert found.zone("10.244.3.17") == found.zone("10.0.0.3") == "eu-1a"
 
 
+def test_services_share_addresses_of_load_balancers_and_nodes() -> None:
+    """So it is in clusters: a list of their own objects is no error."""
+    balanced = {"loadBalancer": {"ingress": [{"ip": "52.0.0.1"}]}}
+    services = [
+        {"kind": "Service", "metadata": {"name": name, "namespace": "kafka"},
+         "spec": {"clusterIP": f"10.96.0.{n}", "externalIPs": ["10.0.0.3"]}, "status": balanced}
+        for n, name in enumerate(("broker-0", "bootstrap"), 1)
+    ]  # fmt: skip
+    found = table(items(*services), items(NODE))
+    assert names(found, "52.0.0.1", 0) == ["bootstrap.kafka, broker-0.kafka"]
+    assert names(found, "10.0.0.3", 0) == ["node-3"]
+    assert names(found, "10.96.0.2", 0) == ["bootstrap.kafka"]
+
+
 def test_several_pods_behind_the_address_of_their_node() -> None:
     pods = [pod(name, "10.0.0.3") for name in ("proxy", "dns", "logs", "cni")]
     found = table(items(NODE, *pods))
