@@ -56,7 +56,10 @@ TRIALS = (
     ("kafkatap report --json /tmp/sample.pcap.zst", '"schema_version"'),
     ("kafkatap show -n 3 /tmp/sample.pcap.zst", "Fetch v18"),
     ("kafkatap records -n 3 /tmp/sample.pcap.zst", "__cluster_metadata-0@1898"),
-    ("kafkatap report --html /tmp/page.html /tmp/sample.pcap.zst >/dev/null; head -c 15 /tmp/page.html", "<!doctype html>"),
+    (
+        "kafkatap report --html /tmp/page.html /tmp/sample.pcap.zst >/dev/null; head -c 15 /tmp/page.html",
+        "<!doctype html>",
+    ),
     ("kafkatap doctor /tmp/sample.pcap.zst || test $? = 3", "evidence: "),
     ("kafkatap live --interface lo --plain --duration 2s", "requests"),
 )

@@ -48,11 +48,22 @@ def main() -> int:
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="release/make_release.py", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder for all files (dist)")
-    parser.add_argument("--platform", action="append", choices=PLATFORMS, metavar="NAME",
-                        help=f"make wheels for it; may be repeated ({', '.join(PLATFORMS)}; the first one)")
-    parser.add_argument("--smoke", action="append", choices=SUITES, default=[], metavar="SUITE",
-                        help=f"install the wheel in a bare Debian ({', '.join(SUITES)}), and try it; may be repeated; "
-                        "needs root, debootstrap and its packages")
+    parser.add_argument(
+        "--platform",
+        action="append",
+        choices=PLATFORMS,
+        metavar="NAME",
+        help=f"make wheels for it; may be repeated ({', '.join(PLATFORMS)}; the first one)",
+    )
+    parser.add_argument(
+        "--smoke",
+        action="append",
+        choices=SUITES,
+        default=[],
+        metavar="SUITE",
+        help=f"install the wheel in a bare Debian ({', '.join(SUITES)}), and try it; may be repeated; "
+        "needs root, debootstrap and its packages",
+    )
     parser.add_argument("--roots", type=Path, help="keep bare systems of Debian in this folder for later runs")
     parser.add_argument("--once", action="store_true", help="do not build twice to compare")
     parser.add_argument("--draft", action="store_true",
@@ -125,8 +136,10 @@ def checked_version(is_draft: bool) -> str:
         wrong.append(f"CHANGELOG.md has no date for {version}, but: {heading[2]}")
     if not is_draft and git("status", "--porcelain").strip():
         wrong.append("the tree has changes that are not committed")
-    if not is_draft and git("tag", "--list", f"v{version}").strip() and git("rev-parse", f"v{version}^{{commit}}") != (
-        git("rev-parse", "HEAD")
+    if (
+        not is_draft
+        and git("tag", "--list", f"v{version}").strip()
+        and git("rev-parse", f"v{version}^{{commit}}") != (git("rev-parse", "HEAD"))
     ):
         wrong.append(f"v{version} is another commit already")
     if wrong:
