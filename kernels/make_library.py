@@ -24,8 +24,11 @@ from .linker import LinkError, link
 from .platforms import SETTING, Platform, compiler, wanted
 from .source_list import PACKAGE, write_source_list
 
-#: Sources of a library besides those of its kernels. `numba_bridge` is imported only where one is compiled anew.
-_LINKED_BY = ("kernels/linker.py", "kernels/make_library.py", "kernels/numba_bridge.py", "kernels/platforms.py")
+#: Sources of a library besides those of its kernels. `numba_bridge` and what it needs are imported only where a kernel is
+#: compiled anew.
+_LINKED_BY = tuple(
+    f"kernels/{name}.py" for name in ("linker", "make_library", "numba_bridge", "platforms", "shared_memory")
+)
 
 #: The function `library.CHECK`, for every processor of x86-64: whether CPUID has all bits of the level x86-64-v2.
 _CHECK = """

@@ -24,6 +24,9 @@ from pathlib import Path
 
 import third_parties
 from bare_root import SUITES, smoke_test
+from make_deb import SUITES as DEB_SUITES
+from make_deb import check, make_deb, try_deb
+from make_image import make_image
 
 ROOT = Path(__file__).resolve().parents[1]
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "macos-arm64", "macos-x86_64")
@@ -64,6 +67,17 @@ def arguments() -> argparse.ArgumentParser:
         help=f"install the wheel in a bare Debian ({', '.join(SUITES)}), and try it; may be repeated; "
         "needs root, debootstrap and its packages",
     )
+    parser.add_argument(
+        "--deb",
+        action="append",
+        choices=DEB_SUITES,
+        default=[],
+        metavar="SUITE",
+        help=f"make a package of Debian, and try it ({', '.join(DEB_SUITES)}); may be repeated; needs lintian too",
+    )
+    parser.add_argument(
+        "--image", action="store_true", help="make an image of the first of these packages; needs umoci and skopeo too"
+    )
     parser.add_argument("--roots", type=Path, help="keep bare systems of Debian in this folder for later runs")
     parser.add_argument("--once", action="store_true", help="do not build twice to compare")
     parser.add_argument("--draft", action="store_true",
@@ -74,6 +88,8 @@ def arguments() -> argparse.ArgumentParser:
 
 def release(options: argparse.Namespace) -> None:
     version = checked_version(options.draft)
+    if options.image and not options.deb:
+        raise ReleaseError("--image needs --deb: the image has that package")
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
@@ -93,15 +109,30 @@ def release(options: argparse.Namespace) -> None:
         name = f"kafkatap-{version}"
         wheel = next((each for each in built if "manylinux" in each.name and os.uname().machine in each.name), None)
         if wheel is not None:
-            with step(f"third parties of kafkatap[{','.join(EXTRAS)}]"):
-                third_parties.write(wheel, EXTRAS, out, name)
-        for suite in options.smoke:
-            if wheel is None:
-                raise ReleaseError("smoke tests need a wheel for this machine")
-            with step(f"smoke test, Debian {suite}"):
-                print(smoke_test(suite, wheel, EXTRAS, ROOT / "samples/apache-4.3.pcap.zst", options.roots))
+            use(wheel, out, name, options)
+        elif options.smoke or options.deb or options.image:
+            raise ReleaseError("smoke tests, packages and images need a wheel for this machine")
         write_sums(out)
     print(f"{name}: {len(list(out.iterdir()))} files in {out}")
+
+
+def use(wheel: Path, out: Path, name: str, options: argparse.Namespace) -> None:
+    """What is made of the wheel for this machine, and where it is tried."""
+    with step(f"third parties of kafkatap[{','.join(EXTRAS)}]"):
+        third_parties.write(wheel, EXTRAS, out, name)
+    for suite in options.smoke:
+        with step(f"smoke test, Debian {suite}"):
+            print(smoke_test(suite, wheel, EXTRAS, ROOT / "samples/apache-4.3.pcap.zst", options.roots))
+    packages = []
+    for suite in options.deb:
+        with step(f"package, Debian {suite}"):
+            packages.append(make_deb(wheel, suite, out, options.roots, out / f"{name}-constraints.txt"))
+            check(packages[-1])
+        with step(f"package, Debian {suite}: install, upgrade, purge"):
+            print(try_deb(packages[-1], suite, options.roots))
+    if options.image:
+        with step("image"):
+            make_image(packages[0], options.deb[0], out, options.roots)
 
 
 @contextmanager

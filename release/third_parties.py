@@ -49,8 +49,8 @@ def licence(of: Distribution) -> str:
     """The licence of a distribution in a line, from its metadata."""
     meta = of.metadata
     classifiers = [line.rpartition(" :: ")[2] for line in meta.get_all("Classifier", []) if line.startswith("License")]
-    short = meta.get("License", "").strip()
-    return meta.get("License-Expression") or (short if 0 < len(short) < 80 else "") or ", ".join(classifiers) or "?"
+    expression, short = ((meta.get_all(name) or [""])[0].strip() for name in ("License-Expression", "License"))
+    return expression or (short if 0 < len(short) < 80 else "") or ", ".join(classifiers) or "?"
 
 
 def licences(found: Sequence[Distribution]) -> Iterator[str]:

@@ -1,10 +1,8 @@
-"""The systemd unit and the container file: what can be told of them without systemd and without containers."""
+"""The systemd unit: what can be told of it without systemd."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -24,7 +22,6 @@ from .test_prometheus_server import packets
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "docs" / "live" / "kafkatap.service"
-CONTAINER = ROOT / "docs" / "live" / "Containerfile"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CAP_NET_RAW = 13  # <linux/capability.h>
 
@@ -42,12 +39,6 @@ def unit() -> dict[str, list[str]]:
 def command() -> list[str]:
     (line,) = unit()["ExecStart"]
     return shlex.split(line)
-
-
-def instructions() -> list[tuple[str, str]]:
-    """The instructions of the container file: name and the rest, with continued lines joined."""
-    text = re.sub(r"\\\n", "", re.sub(r"^#.*\n", "", CONTAINER.read_text(), flags=re.MULTILINE))
-    return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
 
 
 def test_the_unit_runs_a_command_that_there_is() -> None:
@@ -146,34 +137,3 @@ def listening_port(pid: int) -> int:
         if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
             return int(fields[1].split(":")[1], 16)
     raise AssertionError("it listens nowhere")
-
-
-def test_the_image_holds_the_whole_package() -> None:
-    copied = {
-        name
-        for instruction, rest in instructions()
-        if instruction == "COPY" and not rest.startswith("--from")
-        for name in rest.split()[:-1]
-    }
-    assert all((ROOT / name).exists() for name in copied)
-    folders = set(PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
-    metadata = {PYPROJECT["project"]["readme"], *PYPROJECT["project"]["license-files"], "pyproject.toml"}
-    assert copied == folders | metadata
-
-
-def test_the_image_installs_extras_that_there_are() -> None:
-    (installed,) = (rest for name, rest in instructions() if name == "RUN" and "pip install" in rest)
-    extras = re.search(r"\[([\w,]+)\]", installed)
-    assert extras
-    assert set(extras[1].split(",")) <= set(PYPROJECT["project"]["optional-dependencies"])
-
-
-def test_the_image_runs_a_command_that_there_is() -> None:
-    named = dict(instructions())
-    (program,) = json.loads(named["ENTRYPOINT"])
-    assert program in PYPROJECT["project"]["scripts"]
-    assert build_parser().parse_args(json.loads(named["CMD"])).command == "live"
-    told = re.findall(r"(?<= kafkatap) (live[^:\n]*:?\d*)", CONTAINER.read_text())
-    assert len(told) >= 2
-    for arguments in told:
-        build_parser().parse_args(shlex.split(arguments))
