@@ -24,7 +24,7 @@ from .linker import LinkError, link
 from .platforms import SETTING, Platform, compiler, wanted
 from .source_list import PACKAGE, write_source_list
 
-#: Sources of a library besides those of its kernels. `numba_bridge` and what it needs are imported only where a kernel is
+#: Sources of a library besides those of its kernels. `numba_bridge` and what it needs are imported only where one is
 #: compiled anew.
 _LINKED_BY = tuple(
     f"kernels/{name}.py" for name in ("linker", "make_library", "numba_bridge", "platforms", "shared_memory")
