@@ -194,7 +194,7 @@ def place(tree: Path, suite: str, version: str, site: Path, epoch: int, maintain
     for path in (home / "bin").iterdir():  # what activates an environment, and other packages' commands
         if not path.name.startswith(("kafkatap", "python")):
             path.unlink()
-    for path in [*site.glob("*/direct_url.json"), *home.glob("lib64")]:
+    for path in [*site.glob("*/direct_url.json"), *home.glob("lib64"), *home.glob(".gitignore")]:
         path.unlink()
     for path in home.rglob("*"):
         if not path.is_symlink():
@@ -254,11 +254,28 @@ def check(package: Path) -> None:
 
 
 #: What holds after an installation, an upgrade, and a purge.
-INSTALLED = ("getent passwd kafkatap; test -f /usr/lib/systemd/system/kafkatap.service; "
-             "test -n \"$(find /usr/lib/kafkatap -name '*.pyc')\"; ls /usr/share/man/man1/kafkatap.1.gz; "
-             "! getcap -r /usr/lib/kafkatap 2>/dev/null | grep .")  # fmt: skip
-PURGED = ("test ! -e /usr/lib/kafkatap; test ! -e /usr/bin/kafkatap; test ! -e /var/lib/kafkatap; "
-          "! getent passwd kafkatap")  # fmt: skip
+INSTALLED = """
+getent passwd kafkatap >/dev/null
+test -f /usr/lib/systemd/system/kafkatap.service
+test -f /usr/share/man/man1/kafkatap.1.gz
+test -n "$(find /usr/lib/kafkatap -name '*.pyc')"
+"""
+PURGED = """
+! test -e /usr/lib/kafkatap
+! test -e /usr/bin/kafkatap
+! test -e /var/lib/kafkatap
+! getent passwd kafkatap
+"""
+#: The service's user, with the one capability that its unit grants.
+AS_SERVICE = """
+setpriv --reuid kafkatap --regid kafkatap --clear-groups --no-new-privs --inh-caps=-all,+net_raw \\
+    --ambient-caps=-all,+net_raw --bounding-set=-all,+net_raw \\
+    kafkatap live --interface any --plain --no-report --duration 2s "tcp port 9092 or icmp or icmp6"
+"""
+
+
+def has_capability(path: Path) -> bool:
+    return "security.capability" in os.listxattr(path, follow_symlinks=False)
 
 
 def try_deb(package: Path, suite: str, roots: Path | None) -> str:
@@ -272,15 +289,20 @@ def try_deb(package: Path, suite: str, roots: Path | None) -> str:
         (tree / HOME / "bin/newer").write_text("")
         run("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, newer)
         inside(root, "apt-get update -q && apt-get install -qy --no-install-recommends /tmp/first.deb")
-        said = [try_it(root, ROOT / "samples/apache-4.3.pcap.zst"), inside(root, INSTALLED)]
+        said = [try_it(root, ROOT / "samples/apache-4.3.pcap.zst")]
+        inside(root, INSTALLED)
+        inside(root, AS_SERVICE)
+        said.append("   live capture as kafkatap, with CAP_NET_RAW alone")
+        with_rights = [path for path in (root / HOME).rglob("*") if has_capability(path)]
+        assert not with_rights, f"files with capabilities: {with_rights}"
         inside(root, "mkdir -p /var/lib/kafkatap && chown kafkatap /var/lib/kafkatap && touch /var/lib/kafkatap/kept")
         inside(root, "apt-get install -qy /tmp/newer.deb; test -e /usr/lib/kafkatap/bin/newer; kafkatap --version")
-        inside(root, f"{INSTALLED}; test -e /var/lib/kafkatap/kept")
+        inside(root, f"{INSTALLED}\ntest -e /var/lib/kafkatap/kept")
         said.append("   upgraded")
         inside(root, "apt-get install -qy --allow-downgrades /tmp/first.deb; test ! -e /usr/lib/kafkatap/bin/newer")
         inside(root, "apt-get remove -qy kafkatap; test ! -e /usr/bin/kafkatap; test -e /var/lib/kafkatap/kept")
         said.append("   removed")
-        inside(root, f"dpkg --purge kafkatap; {PURGED}")
+        inside(root, f"dpkg --purge kafkatap\n{PURGED}")
         return "\n".join([*said, "   purged"])
 
 

@@ -3,7 +3,8 @@
 debootstrap, umoci and skopeo.
 
 The package and what it depends on are installed in a bare system, which becomes the image's one layer. `podman load`
-and `docker load` read the file. The image's user is `kafkatap`, which suffices for every command but `live`.
+and `docker load` (25 or later) read the file. The image's user is `kafkatap`, which suffices for all commands but
+`live`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def main() -> int:
 
 
 def make_image(deb: Path, suite: str, out: Path, roots: Path | None) -> Path:
-    """Make kafkatap-VERSION-image.tar.gz in the folder `out`, and return its path."""
+    """Make kafkatap-VERSION-image.tar in the folder `out`, and return its path."""
     version = deb.name.split("_")[1].partition("-")[0]
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip()
     created = run("date", "-u", "-d", f"@{epoch}", "+%Y-%m-%dT%H:%M:%SZ").strip()
@@ -78,9 +79,8 @@ def make_image(deb: Path, suite: str, out: Path, roots: Path | None) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         archive = out / f"kafkatap-{version}-image.tar"
         archive.unlink(missing_ok=True)
-        run("skopeo", "--insecure-policy", "copy", f"oci:{image}", f"docker-archive:{archive}:kafkatap:{version}")
-    run("gzip", "-9nf", archive)
-    return archive.with_name(f"{archive.name}.gz")
+        run("skopeo", "--insecure-policy", "copy", f"oci:{image}", f"oci-archive:{archive}:kafkatap:{version}")
+    return archive
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ def write(wheel: Path, extras: Sequence[str], out: Path, name: str) -> None:
     with tempfile.TemporaryDirectory(prefix="kafkatap-third-") as folder:
         environment(Path(folder, "of"), f"{wheel}[{','.join(extras)}]")
         (site,) = Path(folder, "of").glob("lib/python*/site-packages")
+        for path in site.glob("kafkatap-*/direct_url.json"):  # where the wheel lay on this machine
+            path.unlink()
         found = others(site)
         pins = "".join(f"{each.name}=={each.version}\n" for each in found)
         (out / f"{name}-constraints.txt").write_text(pins, encoding="utf-8")
