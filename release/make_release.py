@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import tomllib
@@ -183,9 +182,12 @@ def sources(folder: Path) -> Path:
     folder.mkdir()
     archive = folder.with_suffix(".tar")
     git("archive", "--output", str(archive), "HEAD")
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="fully_trusted")  # links lead out of `kafkatap`
+    unpack(archive, folder)
     return folder
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    subprocess.run(["tar", "-xf", archive, "-C", folder], check=True, capture_output=True, text=True)
 
 
 def build(source: Path, folder: Path, platforms: list[str], empty_cache: bool) -> list[Path]:
@@ -204,8 +206,8 @@ def build(source: Path, folder: Path, platforms: list[str], empty_cache: bool) -
         run("--sdist", source)
         (sdist,) = folder.glob("*.tar.gz")
         unpacked = folder.with_suffix(".unpacked")
-        with tarfile.open(sdist) as tar:
-            tar.extractall(unpacked, filter="data")
+        unpacked.mkdir()
+        unpack(sdist, unpacked)
         (unpacked,) = unpacked.iterdir()
     for platform in platforms:
         with step(f"wheel for {platform}{again}"):
