@@ -189,7 +189,7 @@ def _spans(surveys: Surveys, points: Mapping[int, int], infos: Mapping[int, File
             flow = survey.flows[key]
             for number, file in zip(numbers, survey.files, strict=False):
                 first, last = file.report.first, file.report.last
-                if first is not None and last is not None:
+                if first is not None and last is not None and first <= flow.last and last >= flow.first:
                     whole = infos[number]
                     times = max(flow.first, first), min(flow.last, last)
                     found.append(FlowSpan(*times, whole.first or first, whole.last or last, points[number]))

@@ -20,5 +20,6 @@ located_split      a split and where it begins
 two_passes         the run: survey, plan and decode all splits, with any executor; run_options: what it makes
 tasks              the two tasks of a split, and their results; task_rows: their inputs
 executor           what runs tasks
+kept_counts        the counts of each capture and hour of a split, on their way to a lake
 split_counts       the counts of one split, and their sum over all splits; the rows of connections that splits share
 """

@@ -13,38 +13,35 @@ Numbers of strings and addresses differ from process to process, so a split's co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.dissector.strings import OTHER
-from kafkatap.kernels.arrays import groups_of, joined, taken
+from kafkatap.kernels.arrays import joined, taken
 from kafkatap.kernels.column_spec import ColumnSpec
 from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, Names
 from kafkatap.reports.connection_columns import COLUMNS, CONNECTION_ROW
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_forms import ADDRESS, TEXT, Numbers, numbers_by_kind
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.counting.parts import Part
 from kafkatap.reports.name_table import NameTable
-from kafkatap.reports.section_parts import stored
 from kafkatap.reports.section_parts.registry import SEEN_TWICE
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.twin_findings import seen_keys
 
 from ..engine.limits import Limits
+from .kept_counts import KeptCounts
 
 if TYPE_CHECKING:
     from kafkatap.reports.hosts.host_table import HostTable
 
     from ..engine.engine import Engine
+    from .kept_counts import CountKeeper
     from .run_options import RunOptions
 
-#: Captures and hours whose counts a split holds at once: an order of packets that changes them often costs time.
-_MOST_PLACES = 16
 Name = TypeVar("Name")
 _MOST = np.iinfo(np.int64).max
 
@@ -103,31 +100,6 @@ class SplitCounts:
         return not set(keys).isdisjoint(mine)
 
 
-class CountKeeper(Protocol):
-    """Keeps the counts of each capture and hour."""
-
-    def places_of(self, exchanges: Array) -> tuple[Array, Array]:
-        """The capture and the hour of EXCHANGE rows: int64 (n,) each."""
-
-    def hour_of(self, time: int) -> int:
-        """The hour of a time, ns since the epoch."""
-
-    def keep(self, place: tuple[int, int], parts: Iterable[Part], names: Names, exchanges: int = 0) -> None:
-        """Keep counts of a capture and an hour, beside those that were kept before. `exchanges`: that they count."""
-
-
-class _Counts(NamedTuple):
-    """Counts of some exchanges of a split."""
-
-    report: ReportCounts
-    sections: SectionCounts | None
-
-    def merge(self, other: _Counts) -> None:
-        self.report.merge(other.report)
-        if self.sections is not None and other.sections is not None:
-            self.sections.merge(other.sections)
-
-
 class CountsOfSplit:
     """What the exchanges of a split add to a report, within the limit of names. `interval`: as of `ReportCounts`.
 
@@ -135,66 +107,28 @@ class CountsOfSplit:
     """
 
     def __init__(self, options: RunOptions, engine: Engine, interval: int | None = None) -> None:
-        self._options, self._engine, self._interval = options, engine, interval
-        self._total = self._new(options.sections, options.by_topic, options.selection.learning)
-        self.sections = self._total.sections
-        self._keeper: CountKeeper | None = None
-        self._capture: Callable[[], int]
-        self._places: dict[tuple[int, int], _Counts] = {}
-
-    def _new(self, wanted: Sequence[str], by_topic: bool, learning: Sequence[frozenset[str]] = ()) -> _Counts:
-        options = self._options
-        report = ReportCounts(
-            by_topic=by_topic, interval=self._interval, by_connection=options.by_connection, fine=options.fine
-        )
-        return _Counts(report, self._engine.section_counts(wanted, learning=learning) if wanted else None)
+        self._options, self._engine = options, engine
+        self._report = ReportCounts(
+            by_topic=options.by_topic or options.for_lake, interval=interval, by_connection=options.by_connection,
+            fine=options.fine,
+        )  # fmt: skip
+        wanted, learning = options.sections, options.selection.learning
+        self.sections = engine.section_counts(wanted, learning=learning) if wanted else None
+        self._kept: KeptCounts | None = None
 
     def keep_with(self, keeper: CountKeeper, capture: Callable[[], int]) -> None:
         """Keep what is added from now on. `capture`: that of the packets of now."""
-        self._keeper, self._capture = keeper, capture
+        self._kept = KeptCounts(self._options, self._engine, keeper, capture, self._report, self.sections)
 
     def add(self, batch: Batch) -> None:
         """Add a batch of selected exchanges."""
-        if self._keeper is None:
-            self._add(self._total, batch)
+        if self._kept is not None:
+            self._kept.add(batch)
             return
-        for place, part in self._by_place(batch, self._keeper):
-            counts = self._places.pop(place, None) or self._new(self._options.kept_sections, by_topic=True)
-            self._places[place] = counts  # the latest that was added to is the last one
-            if len(self._places) > _MOST_PLACES:
-                self._keep(next(iter(self._places)))
-            self._add(counts, part)
-
-    def _add(self, counts: _Counts, batch: Batch) -> None:
-        counts.report.add(batch)
-        self._engine.limit(counts.report)
-        if counts.sections is not None:
-            counts.sections.add(batch)
-
-    def _by_place(self, batch: Batch, keeper: CountKeeper) -> Iterator[tuple[tuple[int, int], Batch]]:
-        """The parts of a batch by capture and hour. What belongs to no exchange is in the first one."""
-        if not len(batch.exchanges):
-            at = 0 if batch.estimates is None or not len(batch.estimates) else int(batch.estimates["at"][0])
-            latest = next(reversed(self._places), None)
-            yield (latest if not at and latest else (self._capture(), keeper.hour_of(at))), batch
-            return
-        for [capture, hour], chosen in groups_of(*keeper.places_of(batch.exchanges)):
-            if len(chosen) == len(batch.exchanges):
-                yield (capture, hour), batch
-                return
-            mask = np.zeros(len(batch.exchanges), bool)
-            mask[chosen] = True
-            yield (capture, hour), batch.picked(mask)
-            batch = batch._replace(estimates=None, tokens=None)
-
-    def _keep(self, place: tuple[int, int]) -> None:
-        """Keep the counts of a place, and add them to all."""
-        assert self._keeper is not None
-        counts = self._places.pop(place)
-        exchanges = sum(map(counts.report.total, OUTCOMES))
-        self._keeper.keep(place, _parts(counts, self._engine), self._engine, exchanges)
-        self._total.merge(counts)
-        self._engine.limit(self._total.report)
+        self._report.add(batch)
+        self._engine.limit(self._report)
+        if self.sections is not None:
+            self.sections.add(batch)
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW) to the sections, for `finish_alone`."""
@@ -203,13 +137,13 @@ class CountsOfSplit:
 
     def finish_places(self) -> None:
         """Keep the rest."""
-        for place in list(self._places):
-            self._keep(place)
+        if self._kept is not None:
+            self._kept.finish()
 
     def finish_alone(self) -> SplitCounts:
         """The counts of an engine whose connections no other one has. `add_connections` has got them."""
         rows = np.zeros(0, CONNECTION_ROW)
-        return SplitCounts.of(self._total.report, self._engine.connection_counts, self.sections, rows, self._engine)
+        return SplitCounts.of(self._report, self._engine.connection_counts, self.sections, rows, self._engine)
 
     def finish(self, are_shared: Callable[[Array], Array]) -> SplitCounts:
         """The counts. `are_shared`: whether other splits have connections with these keys."""
@@ -218,15 +152,7 @@ class CountsOfSplit:
         connections.add(rows[~is_shared])
         if self.sections is not None:
             self.sections.add_connections(rows[~is_shared])
-        return SplitCounts.of(self._total.report, connections, self.sections, rows[is_shared], self._engine)
-
-
-def _parts(counts: _Counts, names: Names) -> Iterator[Part]:
-    """What is kept of a place: what `section_parts.stored.StoredSections` reads."""
-    yield stored.topics_part(counts.report)
-    if counts.sections is not None:
-        yield from counts.sections.parts()
-    yield stored.names_part(names)
+        return SplitCounts.of(self._report, connections, self.sections, rows[is_shared], self._engine)
 
 
 class TotalCounts:

@@ -17,9 +17,10 @@ from kafkatap.reports.section_parts.registry import needs_of
 
 from .decode import Outcome, SplitRun
 from .executor import HERE, Place
+from .kept_counts import CountKeeper
 from .open_flows import open_flows
 from .secrets import key_log_of
-from .split_counts import CountKeeper, CountsOfSplit, NamedConnections, SplitCounts, TotalCounts
+from .split_counts import CountsOfSplit, NamedConnections, SplitCounts, TotalCounts
 from .survey import SplitSurvey, survey_split
 from .task_rows import dump, load
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..batch import ConnectionTotals, Context
@@ -97,26 +99,10 @@ class ConnectionCounts(CountStore):
     def add(self, rows: Array) -> None:
         """Add connections (CONNECTION_ROW records). Those that are others once more do not count."""
         rows = without_twins(rows)
-        if not len(rows):
-            return
-        keys = {name: rows[name] for name in KEY}
-        is_nameless = (rows["software"] < 0) & ((rows["protocol"] == P_KAFKA) | (rows["protocol"] == P_TLS))
-        keys["tls_ja4"] = np.where(is_nameless, rows["tls_ja4"], -1)
-        columns = {name: rows[f"client_{name}"].astype(np.int64) + rows[f"broker_{name}"] for name in _BOTH_DIRECTIONS}
-        columns |= {
-            "connections": 1,
-            "client_zero_windows": rows["client_zero_windows"],
-            "connections_with_gaps": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
-            "one_sided": is_one_sided(rows),
-            "tls_connections": decryptions(rows) != D_NOT_TLS,
-            "rtt_max": rows["handshake_rtt_ns"],
-        }
-        counts, rtts = self["connections"], rows["handshake_rtt_ns"]
-        counts.add_columns(keys, columns)
-        seen = rtts >= 0
-        counts.observe_columns({name: column[seen] for name, column in keys.items()}, "rtt", rtts[seen])
-        self._add_tls(rows)
-        self._add_ports(rows)
+        if len(rows):
+            add_connections(self["connections"], rows)
+            self._add_tls(rows)
+            self._add_ports(rows)
 
     def _add_tls(self, rows: Array) -> None:
         """Add the TLS connections among some, and the certificates of their servers."""
@@ -194,6 +180,27 @@ def is_one_sided(rows: Array) -> Array:
     is_counted = rows["client_packets"] + rows["broker_packets"] > 0  # tables do not have these counts
     one_sided: Array = (without_client | without_broker) & is_counted
     return one_sided
+
+
+def add_connections(counts: FormCounts, rows: Array, further: Mapping[str, Array] | None = None) -> None:
+    """Add CONNECTION_ROW records, none of which is another one once more, to counts of CONNECTIONS. `further`: columns
+    of more keys."""
+    keys = {**(further or {}), **{name: rows[name] for name in KEY}}
+    is_nameless = (rows["software"] < 0) & ((rows["protocol"] == P_KAFKA) | (rows["protocol"] == P_TLS))
+    keys["tls_ja4"] = np.where(is_nameless, rows["tls_ja4"], -1)
+    columns = {name: rows[f"client_{name}"].astype(np.int64) + rows[f"broker_{name}"] for name in _BOTH_DIRECTIONS}
+    columns |= {
+        "connections": 1,
+        "client_zero_windows": rows["client_zero_windows"],
+        "connections_with_gaps": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
+        "one_sided": is_one_sided(rows),
+        "tls_connections": decryptions(rows) != D_NOT_TLS,
+        "rtt_max": rows["handshake_rtt_ns"],
+    }
+    rtts = rows["handshake_rtt_ns"]
+    counts.add_columns(keys, columns)
+    seen = rtts >= 0
+    counts.observe_columns({name: column[seen] for name, column in keys.items()}, "rtt", rtts[seen])
 
 
 def count_connections(rows: Array) -> ConnectionCounts:

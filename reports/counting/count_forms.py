@@ -42,6 +42,8 @@ class CountForm(NamedTuple):
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
+#: The first key of forms `by_place`: a number for a capture and an hour.
+PLACE = "place"
 #: The new numbers of strings and addresses by kind: int64, one for each old number, and last -1 for -1.
 Numbers = Mapping[str, Array]
 #: `CountForm.rows` of forms with a row for each connection, which are looked at one by one.
@@ -49,6 +51,11 @@ CONNECTION_ROWS = 50_000
 
 #: In `CountForm.other`: the text "(other)".
 OTHER = -2
+
+
+def by_place(form: CountForm) -> CountForm:
+    """A form with PLACE before its keys."""
+    return form._replace(keys={PLACE: NUMBER, **form.keys})
 
 
 class FormCounts:
@@ -118,6 +125,14 @@ class FormCounts:
             owners, low = self.table.find(keys)[histograms >> OWNER_SHIFT], histograms & ((1 << OWNER_SHIFT) - 1)
             self.histograms.add(owners << OWNER_SHIFT | low, counts)
 
+    def move_to(self, other: FormCounts, place: int) -> None:
+        """Move all rows to counts of the form `by_place`."""
+        if len(self):
+            keys = self.table.key_rows()
+            other.merge(np.hstack((np.full((len(keys), 1), place), keys)), self)
+            self.table.clear()
+            self.histograms.clear()
+
     def rekeyed(self, keys: Array) -> FormCounts:
         """The same counts under other keys. Rows with equal new keys are added up."""
         made = FormCounts(self.form, max(len(self), 64), len(self.histograms.noted))
@@ -168,7 +183,7 @@ class FormCounts:
 
     def largest(self, rows: int) -> FormCounts:
         """Only the rows with the most weight: half of `rows`, if there are more than that."""
-        return self if len(self) <= rows else self._with_rows(self._by_weight()[: rows // 2])
+        return self if len(self) <= rows else self.with_rows(self._by_weight()[: rows // 2])
 
     def _by_weight(self) -> Array:
         """The rows, those with much weight first."""
@@ -206,7 +221,7 @@ class FormCounts:
         self.table.set_rows(keys, values)
         self.histograms.set_counts(buckets_of, counts)
 
-    def _with_rows(self, rows: Array) -> FormCounts:
+    def with_rows(self, rows: Array) -> FormCounts:
         """Only these rows, with their histograms."""
         made = FormCounts(self.form)
         made.add(self.table.key_rows()[rows], self.table.value_rows()[rows])

@@ -197,6 +197,13 @@ class CountTable:
         self.key_rows()[:], self.value_rows()[:] = keys, values
         self._slots = None
 
+    def clear(self) -> None:
+        """Remove all rows. The arrays stay the same ones."""
+        self.value_rows()[:] = self.empty
+        if self._slots is not None and len(self):
+            self._slots.fill(-1)
+        self.used[ROWS] = 0
+
     def reserve(self, free: int) -> None:
         """Grow so that at least `free` more rows fit."""
         if self._table.reserve(len(self) + free, len(self)):

@@ -173,6 +173,16 @@ class ReportCounts:
         if not self.fixed_interval:
             self._coarsen()
 
+    def move_topics(self, other: FormCounts, place: int) -> None:
+        """Move the counts by topic to others, of `by_place(TOPICS)`."""
+        self._store["topics"].move_to(other, place)
+        self._stamps.fill(0)
+
+    def add_topics(self, keys: Array, topics: FormCounts) -> None:
+        """Add counts by topic, whose keys have become `keys`."""
+        self._store["topics"].merge(keys, topics)
+        self._add_batch = None
+
     def _make_room(self, exchanges: int) -> None:
         """Make room for batches of so many exchanges."""
         room = 1 << (exchanges - 1).bit_length()

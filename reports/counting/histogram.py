@@ -138,6 +138,11 @@ class Histograms:
         """Take the counts of another histogram, instead of those here: `keys` ascending and distinct."""
         self._keys, self._counts, self._added, self._waiting = keys, counts, [], 0
 
+    def clear(self) -> None:
+        """Remove all counts. `noted` stays the same array."""
+        self.set_counts(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self.used[0] = 0
+
     def __len__(self) -> int:
         """The number of merged keys. Keys that are not merged yet do not count."""
         return len(self._keys)

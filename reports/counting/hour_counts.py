@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from kafkatap.dissector.strings import OTHER
-from kafkatap.kernels.arrays import groups_of
+from kafkatap.kernels.arrays import taken
 
 from ..batch import Array, Batch, Context
 from ..name_table import NameTable
-from .connection_counts import CONNECTIONS, ConnectionCounts, count_connections
+from .connection_counts import CONNECTIONS, ConnectionCounts, add_connections
 from .count_forms import ADDRESS, NUMBER, CountForm, CountStore, FormCounts, Numbers, numbers_by_kind
+from .count_table import distinct_rows
 from .counts import ERRORS, GROUPS, SECOND, ReportCounts
 
 HOUR = 3600 * SECOND
@@ -51,19 +52,37 @@ class HourCounts(CountStore):
     def add(self, exchanges: Array, results: Array, captures: Array, hours: Array, context: Context) -> None:
         """Add EXCHANGE (n,) and RESULT rows. `captures`, `hours`: int64 (n,)."""
         numbers = self._numbers(context)
-        for place, chosen in groups_of(captures, hours):
-            self._merge(_counted(exchanges, results, chosen).counts_of(GROUPS), place, numbers)
+        self._count(GROUPS, "client_port", (captures, hours, np.zeros_like(hours)), exchanges, results, numbers)
         results = results[results["error_code"] != 0]
-        failed = np.isin(exchanges["exchange"], results["exchange"])
-        exchanges, clients = exchanges[failed], numbers[ADDRESS][exchanges["client_ip"][failed]]
-        for place, chosen in groups_of(captures[failed], hours[failed], clients):
-            self._merge(_counted(exchanges, results, chosen).counts_of(ERRORS), place, numbers)
+        at = np.flatnonzero(np.isin(exchanges["exchange"], results["exchange"]))
+        if len(at):
+            exchanges = taken(exchanges, at)
+            clients, ports = numbers[ADDRESS][exchanges["client_ip"]], exchanges["broker_port"].astype(np.int64)
+            self._count(ERRORS, "broker_port", (captures[at], hours[at], clients, ports), exchanges, results, numbers)
+
+    def _count(
+        self, form: CountForm, column: str, columns: Sequence[Array], exchanges: Array, results: Array, numbers: Numbers
+    ) -> None:
+        """Add rows of a form by all of `columns`, the last of which is what its key `column` is. All are counted at
+        once, for which this key numbers their combinations."""
+        combinations, number_of = distinct_rows(np.stack(columns, axis=1))
+        exchanges = exchanges.copy()
+        exchanges[column] = number_of
+        report = ReportCounts(interval=HOUR, by_connection=True)
+        report.add(Batch(exchanges, results))
+        report.finish()
+        counts, at = report.counts_of(form), list(form.keys).index(column)
+        keys = counts.keys_with(numbers)
+        own = combinations[keys[:, at]]
+        keys[:, at] = own[:, -1]
+        self.add_form(form, np.hstack((own[:, :-1], keys)), *counts.without_keys())
 
     def add_connections(self, rows: Array, captures: Array, hours: Array, context: Context) -> None:
         """Add CONNECTION_ROW rows (n,). `captures`, `hours`: int64 (n,)."""
-        numbers = self._numbers(context)
-        for place, chosen in groups_of(captures, hours):
-            self._merge(count_connections(rows[chosen])[CONNECTIONS.name], place, numbers)
+        chosen, counts = rows["twin_of"] == 0, FormCounts(by_hour(CONNECTIONS))
+        places = {"capture": captures[chosen], "hour": hours[chosen]}
+        add_connections(counts, rows[chosen], places)
+        self.add_form(CONNECTIONS, counts.keys_with(self._numbers(context)), *counts.without_keys())
 
     def add_form(self, form: CountForm, keys: Array, values: Array, histograms: Array, counts: Array) -> None:
         """Add rows of one of BASES, as of `FormCounts.add_rows`. `keys`: as of `by_hour`, with numbers of `names`."""
@@ -87,10 +106,6 @@ class HourCounts(CountStore):
         """The captures of exchanges."""
         return set(self[GROUPS.name].keys()["capture"].tolist())
 
-    def _merge(self, counts: FormCounts, place: Sequence[int], numbers: Numbers) -> None:
-        places = np.tile(np.array(place, np.int64), (len(counts), 1))
-        self.add_form(counts.form, np.hstack((places, counts.keys_with(numbers))), *counts.without_keys())
-
     def _numbers(self, context: Context) -> Numbers:
         """The numbers here of the strings and addresses of a context."""
         strings = np.array([self.names.string(value) for value in context.strings], np.int64)
@@ -98,14 +113,3 @@ class HourCounts(CountStore):
         for topic_id, name in context.topic_names.items():
             self.names.topic_names[int(strings[topic_id])] = int(strings[name])
         return numbers_by_kind(strings, addresses)
-
-
-def _counted(exchanges: Array, results: Array, chosen: Array) -> ReportCounts:
-    """The counts of some EXCHANGE rows, by their places."""
-    if len(chosen) < len(exchanges):
-        exchanges = exchanges[chosen]
-        results = results[np.isin(results["exchange"], exchanges["exchange"])]
-    counts = ReportCounts(interval=HOUR)
-    counts.add(Batch(exchanges, results))
-    counts.finish()
-    return counts

@@ -47,6 +47,12 @@ class Part(NamedTuple):
         counts.add_rows(self.keys[:, [list(self.kinds).index(name) for name in own.keys]], values, *self.histograms)
         return True
 
+    def apart(self, key: str) -> tuple[Part, Array]:
+        """The rows without their first key, and its column."""
+        assert next(iter(self.kinds)) == key, "the first key"
+        kinds = {name: kind for name, kind in self.kinds.items() if name != key}
+        return self._replace(kinds=kinds, keys=self.keys[:, 1:]), self.keys[:, 0]
+
     @property
     def layout(self) -> str:
         """The names of the columns: keys with their kinds, values, metrics."""

@@ -1,6 +1,6 @@
 """Counts as rows of a table that only kafkatap reads, and back: a row has the counts of one form.
 
-    rows = stored_table(parts, names)               # parts of any FormCounts, and of events
+    rows, places = stored_table(parts, names)       # parts of any FormCounts, and of events, of many places
     for part in parts_of(rows, forms, names): ...   # one part for each form: rows with the same keys are not added up
 
 A layout says which columns a part has, so that rows of an earlier version are read by name.
@@ -16,6 +16,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import LIST_STRING
 from kafkatap.kernels.arrays import groups_of
 
+from ..arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from ..batch import Array, Names
 from ..table_columns import TableColumn
 from .count_forms import ADDRESS, TEXT
@@ -39,40 +40,109 @@ COLUMNS = (
 _BYTES = "latin-1"
 #: Of the column `numbers`.
 _WORD = np.dtype("<i8")
+#: A place and a number of a name are together an int64.
+_PLACE_SHIFT = 32
 
 
-def stored_table(parts: Iterable[Part], names: Names) -> pa.Table:
-    """A row of COLUMNS for each part that has rows. `names`: the meaning of the numbers in keys."""
+def stored_table(parts: Iterable[tuple[Part, Array]], names: Names) -> tuple[pa.Table, Array]:
+    """A row of COLUMNS for each place that has rows of a part, and these places: int64, ascending. `parts`: with the
+    place of each row, int64 (n,), from 0 on. `names`: the meaning of the numbers in keys."""
     import pyarrow as pa
 
     from ..tables import arrow_schema
 
-    rows: list[tuple[Any, ...]] = []
-    for part in parts:
-        if len(part.keys):
-            keys, texts = _own_numbers(part, TEXT, part.keys)
-            keys, addresses = _own_numbers(part, ADDRESS, keys)
-            numbers = b"".join(a.astype(_WORD).tobytes() for a in (keys.T, part.values.T, part.histograms))
-            rows.append((
-                part.form, part.layout, len(keys), numbers,
-                [(names.strings[n] or b"").decode(_BYTES) for n in texts.tolist()],
-                [names.addresses[n] for n in addresses.tolist()],
-            ))  # fmt: skip
     schema = arrow_schema(COLUMNS)
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    rows = [_Rows.of(*part) for part in parts if len(part[1])]
+    places = np.concatenate([each.places for each in rows]) if rows else np.zeros(0, np.int64)
+    of_part = np.repeat(np.arange(len(rows)), [len(each.places) for each in rows])
+    ends = np.cumsum(np.concatenate([[0], *(each.words for each in rows)])) * _WORD.itemsize
+    numbers = b"".join(each.numbers.tobytes() for each in rows)
+    texts, addresses = (
+        _lists([each.named[kind] for each in rows], name_of)
+        for kind, name_of in (
+            (TEXT, lambda n: (names.strings[n] or b"").decode(_BYTES)), (ADDRESS, names.addresses.__getitem__),
+        )
+    )  # fmt: skip
+    columns = [
+        arrow_texts([each.part.form for each in rows]).take(arrow_indices(of_part)),
+        arrow_texts([each.part.layout for each in rows]).take(arrow_indices(of_part)),
+        arrow_numbers(np.concatenate([np.zeros(0, np.int64), *(each.counts for each in rows)]), pa.int64()),
+        pa.Array.from_buffers(
+            pa.binary(), len(places), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(numbers)]
+        ),
+        texts, addresses,
+    ]  # fmt: skip
+    order = np.argsort(places, kind="stable")
+    table = pa.table(columns, names=schema.names).cast(schema)
+    return table.take(arrow_indices(order)), places[order]
 
 
-def _own_numbers(part: Part, kind: str, keys: Array) -> tuple[Array, Array]:
-    """The keys with numbers from 0 on for the names of a kind, and the numbers that these had."""
-    at = [number for number, its_kind in enumerate(part.kinds.values()) if its_kind == kind]
-    if not at:
-        return keys, np.zeros(0, np.int64)
-    found, places = np.unique(keys[:, at], return_inverse=True)
-    missing = int(np.searchsorted(found, 0))  # -1: none
-    keys = keys.copy()
-    keys[:, at] = np.maximum(places.reshape(-1, len(at)) - missing, -1)
-    return keys, found[missing:]
+class _Rows(NamedTuple):
+    """The rows of a part by place. `places`: ascending. Of each: `counts`, the number of its rows; `words`, that of its
+    numbers, which are all in `numbers`. `named`: by kind, the names of all, and how many each has."""
+
+    part: Part
+    places: Array
+    counts: Array
+    words: Array
+    numbers: Array
+    named: Mapping[str, tuple[Array, Array]]
+
+    @classmethod
+    def of(cls, part: Part, places: Array) -> Self:
+        order = np.argsort(places, kind="stable")
+        distinct, owners, counts = np.unique(places[order], return_inverse=True, return_counts=True)
+        at = np.arange(len(order)) - (np.cumsum(counts) - counts)[owners]  # of each row among those of its place
+        keys, named = part.keys[order], {}
+        for kind in (TEXT, ADDRESS):
+            named[kind] = _number_apart(keys, _columns_of(part.kinds, kind), owners, len(distinct))
+        rows = np.hstack((keys, part.values[order])) if len(part.values) else keys
+        row_of = np.empty_like(order)
+        row_of[order] = np.arange(len(order))
+        buckets, of_buckets = part.histograms
+        rows_of = row_of[buckets >> OWNER_SHIFT]
+        buckets = at[rows_of] << OWNER_SHIFT | buckets & ((1 << OWNER_SHIFT) - 1)
+        by_place = np.lexsort((buckets, owners[rows_of]))
+        lengths = np.bincount(owners[rows_of], minlength=len(distinct))
+        words = rows.shape[1] * counts + 2 * lengths
+        begins = np.cumsum(words) - words
+        numbers = np.empty(words.sum(), _WORD)
+        places_of_columns = begins[owners] + at
+        for column in rows.T:
+            numbers[places_of_columns] = column
+            places_of_columns = places_of_columns + counts[owners]
+        of, places_of_buckets = _ranges(begins + rows.shape[1] * counts, lengths)
+        numbers[places_of_buckets], numbers[places_of_buckets + lengths[of]] = buckets[by_place], of_buckets[by_place]
+        return cls(part, distinct, counts, words, numbers, named)
+
+
+def _columns_of(kinds: Mapping[str, str], kind: str) -> list[int]:
+    return [number for number, its_kind in enumerate(kinds.values()) if its_kind == kind]
+
+
+def _number_apart(keys: Array, columns: Sequence[int], owners: Array, places: int) -> tuple[Array, Array]:
+    """Give the names in some columns of keys numbers from 0 on in each place. Return the numbers that these had, place
+    by place, and how many each place has. `owners`: the place of each row."""
+    if not columns:
+        return np.zeros(0, np.int64), np.zeros(places, np.int64)
+    own = keys[:, columns]
+    has_name = own >= 0
+    found, own[has_name] = np.unique((owners[:, None] << _PLACE_SHIFT | own)[has_name], return_inverse=True)
+    firsts = np.searchsorted(found, np.arange(places + 1) << _PLACE_SHIFT)
+    keys[:, columns] = np.where(has_name, own - firsts[owners][:, None], -1)
+    return found & ((1 << _PLACE_SHIFT) - 1), np.diff(firsts)
+
+
+def _lists(parts: Sequence[tuple[Array, Array]], name_of: Callable[[int], str]) -> pa.Array:
+    """A list of names for each row. `parts`: the numbers of all, and how many each row has."""
+    import pyarrow as pa
+
+    none = np.zeros(0, np.int64)
+    numbers, lengths = (np.concatenate([none, *each]) for each in (zip(*parts, strict=True) if parts else ((), ())))
+    distinct, at = np.unique(numbers, return_inverse=True)
+    texts = arrow_texts([name_of(number) for number in distinct.tolist()]).take(arrow_indices(at))
+    ends = arrow_numbers(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+    return pa.ListArray.from_arrays(ends, texts)
 
 
 def parts_of(rows: pa.Table, forms: Container[str], names: NameTable) -> Iterator[Part]:
@@ -116,7 +186,7 @@ class _Stored(NamedTuple):
             column[:] = self.words[places]
             places += counts[owners]
         for kind, (numbers, firsts) in self.named.items():
-            at = [number for number, its_kind in enumerate(kinds.values()) if its_kind == kind]
+            at = _columns_of(kinds, kind)
             if at:
                 own = keys[:, at]
                 keys[:, at] = numbers[np.where(own >= 0, own + firsts[chosen][owners, None], -1)]

@@ -107,7 +107,7 @@ def events_of(
     made = np.zeros(len(rows), EVENT)
     for name in (*_ENDS, "connection", "api_key", "outcome"):
         made[name] = rows[name]
-    made["exchange"] = rows["key"]
+    made["exchange"] = gathered.keys_of_events(exchanges)
     order = ("request_first", "response_last") if at_request else ("response_last", "request_first")
     packets = {"request_first": "request_packet_first", "response_last": "response_packet_last"}
     has_time = rows[order[0]] != NO_TIME

@@ -14,6 +14,7 @@ from kafkatap.dissector.programs.fact_kinds import NUMBER_OF, columns_of
 from kafkatap.kernels.arrays import is_among, joined, taken
 
 from ..batch import ESTIMATE, Array, Batch, rows_of
+from ..counting.count_forms import PLACE
 
 #: Columns of the facts of any kind.
 _OF_EVERY_FACT = frozenset(("topic", "topic_id", "partition", "error_code"))
@@ -96,6 +97,22 @@ class ResultRows:
         return column in (RESULT.names or ())
 
 
+class PlacedRows:
+    """Records that have a column PLACE besides."""
+
+    def __init__(self, rows: Array, places: Array) -> None:
+        self._rows, self._places = rows, places
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, which: Any) -> Any:
+        """A column by its name, or some of the rows."""
+        if isinstance(which, str):
+            return self._places if which == PLACE else self._rows[which]
+        return PlacedRows(self._rows[which], self._places[which])
+
+
 class Gathered:
     """`exchanges`: EXCHANGE rows. `results`: RESULT rows of failed responses (or of all, as in `Batch`). `estimates`:
     ESTIMATE rows, which belong to no exchange."""
@@ -103,7 +120,7 @@ class Gathered:
     def __init__(self, batches: Sequence[Batch]) -> None:
         self.exchanges: Array = joined([batch.exchanges for batch in batches], EXCHANGE)
         self.results: Array = joined([batch.counted_results for batch in batches], RESULT)
-        self.estimates: Array = joined([batch.estimates for batch in batches if batch.estimates is not None], ESTIMATE)
+        self.estimates: Any = joined([batch.estimates for batch in batches if batch.estimates is not None], ESTIMATE)
         self._facts = joined([batch.facts for batch in batches if batch.facts is not None], FACT)
         self._kinds = self._facts["kind"].astype(np.uint8)
         self._exchange: Array | None = None  # by fact
@@ -111,12 +128,30 @@ class Gathered:
         self._found: dict[int, FactRows] = {}
         self._columns: dict[str, Array] = {}
         self._made: dict[Callable[[Gathered], Array], Array] = {}
+        self._first_number: int | None = None  # of the exchanges, in events
         self._tokens = [batch.tokens for batch in batches if batch.tokens is not None]
+
+    def put(self, places: Array, of_estimates: Array) -> None:
+        """Give the exchanges and the estimates a column PLACE: int64 (n,) each. Events then have the number of their
+        exchange in place of its key, which two captures may have."""
+        self._first_number = 0
+        self._columns[PLACE] = places
+        self.estimates = PlacedRows(self.estimates, of_estimates)
 
     @property
     def tokens(self) -> Gathered:
         """Bare SASL tokens of clients with their answers, in place of exchanges, and their facts."""
-        return Gathered(self._tokens)
+        made = Gathered(self._tokens)
+        if self._first_number is not None:
+            made._first_number = self._first_number + len(self.exchanges)
+        return made
+
+    def keys_of_events(self, exchanges: Array) -> Array:
+        """What events of exchanges (their indexes) have as `exchange`: keys of tables, or numbers after `put`. Those of
+        `tokens` follow."""
+        if self._first_number is not None:
+            return exchanges + self._first_number
+        return self.column("key")[exchanges]
 
     def facts(self, name: str) -> FactRows:
         """The facts of a kind by its name."""

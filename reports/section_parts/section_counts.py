@@ -145,16 +145,22 @@ class SectionCounts:
         """Count the batches so far."""
         for one in self.learned:
             one.finish()
-        if not self._batches:
-            return
+        if self._batches:
+            gathered = self._take_batches()
+            for section in self.sections:
+                self._read(section, gathered)
+            self._limit(self.forms)
+
+    def _take_batches(self) -> Gathered:
         gathered = Gathered(self._batches)
         self._batches, self._gathered = [], [0, 0]
-        for section in self.sections:
-            tally = Tally(self, section.name)
-            section.read(gathered, tally)
-            for each in section.counts:
-                each.read(gathered, tally)
-        self._limit(self.forms)
+        return gathered
+
+    def _read(self, section: Section, gathered: Gathered) -> None:
+        tally = Tally(self, section.name)
+        section.read(gathered, tally)
+        for each in section.counts:
+            each.read(gathered, tally)
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW), each once. Twins are only for sections that ask for them."""
@@ -175,7 +181,10 @@ class SectionCounts:
             counts = self.forms[name]
             rows = min(self._names, counts.form.rows or self._names)
             if len(counts) > rows:
-                self._store.forms[name] = counts.without_small_rows(rows, self._other()).largest(rows)
+                self._store.forms[name] = self._limited(counts, rows)
+
+    def _limited(self, counts: FormCounts, rows: int) -> FormCounts:
+        return counts.without_small_rows(rows, self._other()).largest(rows)
 
     def note(self, section: str, events: Array) -> None:
         """Add events of a section."""
@@ -224,7 +233,13 @@ class SectionCounts:
         other.finish()
         for mine, theirs in zip(self.learned, other.learned, strict=bool(other.learned)):
             mine.merge(theirs, numbers)
-        self._store.merge(other._store, numbers)
+        self.add_counts(other, numbers)
+
+    def add_counts(
+        self, other: SectionCounts, numbers: Numbers | None = None, keys: Mapping[str, Array] | None = None
+    ) -> None:
+        """`merge` of all but what they learned. `keys`: what the keys of forms are here."""
+        self._store.merge(other._store, numbers, keys or {})
         for section in self._events:
             for part in other._events[section]:
                 self.note(section, part if numbers is None else _renumbered(part.copy(), numbers))
@@ -239,6 +254,8 @@ class SectionCounts:
             if len(counts):
                 yield Part.of(counts)
         for section, found in self._events.items():
+            if not self._noted[section]:
+                continue
             rows = joined(found, EVENT)
             columns = [rows[name].astype(np.int64) for name in _EVENT_KINDS]
             yield Part(_EVENTS_OF.format(section), _EVENT_KINDS, np.stack(columns, axis=1))

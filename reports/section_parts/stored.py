@@ -16,13 +16,14 @@ import numpy as np
 from kafkatap.dissector.strings import OTHER
 
 from ..batch import Array, Context, Names
-from ..counting.count_forms import TEXT
+from ..counting.count_forms import PLACE, TEXT, FormCounts
 from ..counting.counts import TOPICS, ReportCounts
 from ..counting.hour_counts import HOUR
 from ..counting.parts import Part
 from ..counting.stored_counts import COLUMNS, stored_table
 from ..name_table import NameTable
 from ..table_columns import TIME, TableColumn
+from .place_counts import PlaceCounts
 from .registry import OF_LAKES, counted_sections
 from .section_counts import SectionCounts
 
@@ -42,39 +43,53 @@ STORED_COLUMNS = (
 )  # fmt: skip
 
 
-def kept_table(hour: int, parts: Iterable[Part], names: Names, exchanges: int) -> pa.Table:
-    """Rows of STORED_COLUMNS. `hour`: since the epoch. `exchanges`: that were counted. A row of EXCHANGES_KEPT has both
-    this number and, as its layout, that of the other rows."""
+def kept_table(
+    places: Array, parts: Iterable[tuple[Part, Array]], names: Names, exchanges: Array
+) -> tuple[pa.Table, Array]:
+    """Rows of STORED_COLUMNS, and their captures. `places`: int64 (n, 2), captures and hours since the epoch. `parts`:
+    as of `stored_table`. `exchanges`: int64 (n,), that were counted. Each place has a row of EXCHANGES_KEPT with this
+    number, and with that of its other rows as layout."""
     import pyarrow as pa
 
-    from ..arrow_arrays import arrow_numbers
+    from ..arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
     from ..tables import arrow_type
 
-    rows = stored_table(parts, names)
-    if rows.num_rows or exchanges:
-        row = [EXCHANGES_KEPT, str(rows.num_rows), exchanges, b"", [], []]
-        columns = [pa.array([value], field.type) for value, field in zip(row, rows.schema, strict=True)]
-        rows = pa.concat_tables([pa.Table.from_arrays(columns, schema=rows.schema), rows])
-    return rows.add_column(0, "hour", arrow_numbers(np.full(rows.num_rows, hour * HOUR), arrow_type(TIME)))
+    rows, of_rows = stored_table(parts, names)
+    counts = np.bincount(of_rows, minlength=len(places))
+    used = np.flatnonzero(counts + exchanges)
+    layouts = arrow_texts([str(count) for count in counts[used].tolist()])
+    columns = [arrow_texts([EXCHANGES_KEPT] * len(used)), layouts, arrow_numbers(exchanges[used], pa.int64())]
+    empty = [
+        pa.array([b""] * len(used), pa.binary()),
+        *(pa.array([[]] * len(used), f.type) for f in [*rows.schema][4:]),
+    ]
+    totals = pa.Table.from_arrays([*columns, *empty], schema=rows.schema)
+    of_rows = np.concatenate((used, of_rows))
+    order = np.argsort(of_rows, kind="stable")
+    rows, of_rows = pa.concat_tables([totals, rows]).take(arrow_indices(order)), of_rows[order]
+    hours = arrow_numbers(places[of_rows, 1] * HOUR, arrow_type(TIME))
+    return rows.add_column(0, "hour", hours), places[of_rows, 0]
 
 
-def connection_parts(rows: Array, context: Context) -> tuple[list[Part], Context]:
-    """What is kept of connections (CONNECTION_ROW), and the names of the numbers in it."""
+def connection_parts(rows: Array, places: Array, context: Context) -> tuple[Iterable[tuple[Part, Array]], Context]:
+    """What is kept of connections (CONNECTION_ROW), with its places, and the names of the numbers in it. `places`:
+    int64 (n,)."""
     names = context._replace(strings=[*context.strings, OTHER])
-    counts = SectionCounts(counted_sections(OF_LAKES), ROWS, lambda: len(context.strings))
-    counts.add_connections(rows)
-    return list(counts.parts()), names
+    counts = PlaceCounts(counted_sections(OF_LAKES), ROWS, lambda: len(context.strings))
+    counts.add_connections(rows, places)
+    return counts.parts_with_places(), names
 
 
-def topics_part(counts: ReportCounts) -> Part:
-    """The counts by topic."""
-    return Part.of(counts.counts_of(TOPICS), _TOPICS)
+def topics_part(topics: FormCounts) -> tuple[Part, Array]:
+    """The counts by topic, with their places."""
+    return Part.of(topics, _TOPICS).apart(PLACE)
 
 
-def names_part(names: Names) -> Part:
-    """The names of topics that were known by then."""
+def names_part(names: Names, places: int) -> tuple[Part, Array]:
+    """The names of topics that were known by then, in each place."""
     pairs = np.array(sorted(names.topic_names.items()), np.int64).reshape(-1, 2)
-    return Part(_NAMES, {"topic_id": TEXT, "topic": TEXT}, pairs)
+    part = Part(_NAMES, {"topic_id": TEXT, "topic": TEXT}, np.tile(pairs, (places, 1)))
+    return part, np.repeat(np.arange(places), len(pairs))
 
 
 class StoredSections:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkatap.reports.batch import Context
-from kafkatap.reports.counting.count_forms import ADDRESS, NUMBER, TEXT, CountForm, FormCounts
+from kafkatap.reports.counting.count_forms import ADDRESS, NUMBER, PLACE, TEXT, CountForm, FormCounts, by_place
 from kafkatap.reports.counting.count_table import ANY, LATEST, MAX, MIN, SUM
 from kafkatap.reports.counting.parts import Part
 from kafkatap.reports.counting.stored_counts import parts_of, stored_table
@@ -43,6 +43,16 @@ def counts_of(rows: list[Any]) -> FormCounts:
     return counts
 
 
+def stored(*parts: list[Any]) -> pa.Table:
+    """The stored counts of some places, which are counted together."""
+    placed = FormCounts(by_place(FORM))
+    for place, rows in enumerate(parts):
+        counts_of(rows).move_to(placed, place)
+    table, places = stored_table([Part.of(placed).apart(PLACE)], NAMES)
+    assert places.tolist() == [place for place, rows in enumerate(parts) if rows]
+    return table
+
+
 def named(counts: FormCounts, strings: Any, addresses: Any) -> dict[Any, Any]:
     """The values and histograms by keys with their texts."""
     found: dict[Any, Any] = {}
@@ -60,7 +70,9 @@ def named(counts: FormCounts, strings: Any, addresses: Any) -> dict[Any, Any]:
 @given(st.lists(ROWS, min_size=1, max_size=4))
 def test_counts_are_the_same_again(parts: list[list[Any]]) -> None:
     """Those of several places, added up."""
-    table = pa.concat_tables([stored_table([Part.of(counts_of(rows))], NAMES) for rows in parts])
+    table = stored(*parts)
+    for number, rows in enumerate(each for each in parts if each):
+        assert table.slice(number, 1).equals(stored(rows)), "a row is what it is without others"
     names, found = NameTable(), FormCounts(FORM)
     for part in parts_of(table, (FORM.name,), names):
         assert part.add_to(found)
@@ -71,7 +83,7 @@ def test_counts_are_the_same_again(parts: list[list[Any]]) -> None:
 def test_forms_that_have_changed() -> None:
     """A new value is empty in what was kept before, one that is gone is left out, and keys are found by name."""
     rows = [((7, 0, 0, -1), (3, 1, 2, 3, 1), [5])]
-    [part] = parts_of(stored_table([Part.of(counts_of(rows))], NAMES), (FORM.name,), names := NameTable())
+    [part] = parts_of(stored(rows), (FORM.name,), names := NameTable())
     assert names.strings == [b"orders"]
     later = FORM._replace(
         keys={"address": ADDRESS, "id": TEXT, "name": TEXT, "number": NUMBER}, values={"most": MAX, "new": SUM}
@@ -84,6 +96,8 @@ def test_forms_that_have_changed() -> None:
 
 
 def test_parts_without_rows_are_not_kept() -> None:
-    table = stored_table([Part.of(counts_of([])), Part("empty", {"a": NUMBER}, np.zeros((0, 1), np.int64))], NAMES)
-    assert table.num_rows == 0
+    none = np.zeros(0, np.int64)
+    empty = Part("empty", {"a": NUMBER}, np.zeros((0, 1), np.int64))
+    table, places = stored_table([(Part.of(counts_of([])), none), (empty, none)], NAMES)
+    assert table.num_rows == len(places) == 0
     assert list(parts_of(table, (FORM.name, "empty"), NameTable())) == []

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from kafkatap.engine.selection import Selection
 from kafkatap.reports.batch import Array
+from kafkatap.reports.section_parts import place_counts, section_counts
 from kafkatap.reports.section_parts.registry import OF_LAKES
 from kafkatap.reports.section_parts.stored import STORED_TABLE
 from kafkatap.spark import section_tables
@@ -325,15 +326,37 @@ def test_counts_of_a_capture_that_comes_again_are_kept_once(tmp_path: Path, monk
         captures = np.where(np.arange(len(exchanges)) % 2, 0, next(numbers))
         return captures, np.zeros(len(exchanges), np.int64)
 
-    def noted(files: SplitFiles, place: tuple[int, int], *counts: Any) -> None:
-        kept[files, place[0]] += bool(counts[2:])  # those of connections are kept alone
-        keep(files, place, *counts)
+    def noted(files: SplitFiles, places: Array, parts: Any, names: Any, exchanges: Array) -> None:
+        if exchanges.any():  # those of connections are kept alone
+            kept.update((files, capture) for capture in places[:, 0].tolist())
+        keep(files, places, parts, names, exchanges)
 
     monkeypatch.setattr(SplitFiles, "places_of", places_of)
     monkeypatch.setattr(SplitFiles, "keep", noted)
     run_job(files, tmp_path / "out", split_size=1 << 30)
     assert len(kept) > 20
     assert {times for (_, capture), times in kept.items() if not capture} == {1}
+
+
+def test_counts_of_many_captures_are_kept_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A split keeps those of its exchanges once, and more often if there are many rows. The counts are the same."""
+    files = rotated(SAMPLES[0], tmp_path / "series", range(30, 900, 30))
+    kept, keep = Counter[SplitFiles](), SplitFiles.keep
+
+    def noted(files: SplitFiles, places: Array, parts: Any, names: Any, exchanges: Array) -> None:
+        kept[files] += bool(exchanges.any())  # those of connections are kept alone
+        keep(files, places, parts, names, exchanges)
+
+    monkeypatch.setattr(SplitFiles, "keep", noted)
+    for out, rows, places in (("once", 1 << 18, 16), ("often", 0, 1)):
+        kept.clear()
+        monkeypatch.setattr(place_counts, "_MOST_ROWS", rows)
+        monkeypatch.setattr(place_counts, "_MOST_OPEN", places)
+        monkeypatch.setattr(section_counts, "_EXCHANGES", 20 if out == "often" else 1 << 13)
+        run_job(files, tmp_path / out, split_size=1 << 30)
+        assert (max(kept.values()) > 3) if out == "often" else (max(kept.values()) == 1)
+        compare(tmp_path / out, files, "--sections", SECTIONS)
+        assert not list(verify(str(tmp_path / out)))
 
 
 def test_counts_that_are_gone_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,8 +188,9 @@ class SplitFiles:
         hours = np.where(hours // 24 == days_of, hours, days_of * 24)  # rows of other dates
         if results is None:
             self._hours.add_connections(rows, captures, hours, context)
-            for [capture, hour], chosen in groups_of(captures, hours):
-                self.keep((capture, hour), *connection_parts(rows[chosen], context))
+            places, of_rows = np.unique(np.stack((captures, hours), axis=1), axis=0, return_inverse=True)
+            parts = connection_parts(rows, of_rows.reshape(-1).astype(np.int64), context)
+            self.keep(places, *parts, np.zeros(len(places), np.int64))
         else:
             self._hours.add(rows, results, captures, hours, context)
 
@@ -207,12 +208,11 @@ class SplitFiles:
         day = int(self._limited(STORED_TABLE, np.array([hour // 24]))[0])
         return hour if hour // 24 == day else day * 24
 
-    def keep(self, place: tuple[int, int], parts: Iterable[Part], names: Names, exchanges: int = 0) -> None:
+    def keep(self, places: Array, parts: Iterable[tuple[Part, Array]], names: Names, exchanges: Array) -> None:
         """As of `CountKeeper`."""
-        capture, hour = place
-        rows = kept_table(hour, parts, names, exchanges)
+        rows, captures = kept_table(places, parts, names, exchanges)
         if rows.num_rows:
-            self._add(STORED_TABLE, date_of(hour // 24), with_capture(rows, np.full(rows.num_rows, capture)))
+            self._add_by_day(STORED_TABLE, with_capture(rows, captures), days(rows["hour"]))
 
     def _write_rollup(self) -> None:
         """Write what was counted."""
