@@ -1,4 +1,8 @@
-"""The compiled kernels in a program of musl, Alpine's C library: Debian's musl-tools make one."""
+"""The compiled kernels in a program of musl, Alpine's C library: Debian's musl-tools make one.
+
+Where those are installed, the Java library snappy takes the machine for one of musl, and Spark's tests fail. So
+`./check` does not install them.
+"""
 
 from __future__ import annotations
 
