@@ -64,7 +64,7 @@ def buckets_into(values, out):  # type: ignore[no-untyped-def]
 def buckets(values: Array) -> Array:
     """The bucket of each value: int64 (n,) -> int64 (n,)."""
     out = np.empty(len(values), np.int64)
-    buckets_into(np.ascontiguousarray(values, np.int64), out)
+    buckets_into(np.require(values, np.int64, ["C", "W"]), out)  # without the store, kernels take no read-only array
     return out
 
 
