@@ -12,7 +12,6 @@ from pathlib import Path
 
 #: Debian 12 has Python 3.11, 13 has 3.13.
 SUITES = ("bookworm", "trixie", "testing")
-MIRROR = "http://deb.debian.org/debian"
 #: What pip needs of a system.
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
 
@@ -28,7 +27,7 @@ def bare_root(suite: str, kept: Path | None = None, packages: Sequence[str] = PA
         fresh = Path(folder, "root") if kept is None else kept / suite
         if not (fresh / "usr/share/doc").exists() or (fresh / "debootstrap").exists():
             fresh.parent.mkdir(parents=True, exist_ok=True)
-            run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, fresh, MIRROR)
+            run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, fresh)  # its own mirror
         root = Path(folder, "root")
         if fresh != root:
             run("cp", "-a", fresh, root)

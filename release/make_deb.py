@@ -127,6 +127,11 @@ def main() -> int:
     return 0
 
 
+def release_time() -> int:
+    """SOURCE_DATE_EPOCH, else the time of the commit: s since the epoch."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
+
+
 def make_deb(
     wheel: Path, suite: str, out: Path, roots: Path | None, constraints: Path | None, maintainer: str = MAINTAINER
 ) -> Path:
@@ -134,7 +139,7 @@ def make_deb(
     suffix, python, below, pcap = SUITES[suite]
     version = f"{wheel.name.split('-')[1]}-1~{suffix}"
     architecture = run("dpkg", "--print-architecture").strip()
-    epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
+    epoch = release_time()
     with tempfile.TemporaryDirectory(prefix="kafkatap-deb-") as folder:
         tree = Path(folder, "tree")
         with bare_root(suite, roots) as root:

@@ -10,7 +10,6 @@ and `docker load` (25 or later) read the file. The image's user is `kafkatap`, w
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from bare_root import bare_root, inside, run
-from make_deb import SUITES
+from make_deb import SUITES, release_time
 
 ROOT = Path(__file__).resolve().parents[1]
 USER = "kafkatap"
@@ -54,8 +53,7 @@ def main() -> int:
 def make_image(deb: Path, suite: str, out: Path, roots: Path | None) -> Path:
     """Make kafkatap-VERSION-image.tar in the folder `out`, and return its path."""
     version = deb.name.split("_")[1].partition("-")[0]
-    epoch = os.environ.get("SOURCE_DATE_EPOCH") or run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip()
-    created = run("date", "-u", "-d", f"@{epoch}", "+%Y-%m-%dT%H:%M:%SZ").strip()
+    created = run("date", "-u", "-d", f"@{release_time()}", "+%Y-%m-%dT%H:%M:%SZ").strip()
     kept = None if roots is None else roots / "image"
     with bare_root(suite, kept, packages=("ca-certificates",)) as root, tempfile.TemporaryDirectory() as folder:
         shutil.copy(deb, root / "tmp/it.deb")

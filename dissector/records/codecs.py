@@ -200,7 +200,7 @@ def _lz4_frame(data: memoryview) -> tuple[bytes, int, bool]:
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
         raise Corrupt
     flags, size = data[4], _LZ4_SIZES.get(data[5] >> 4 & 7)
-    at = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    first = at = _lz4_checksum_at(flags) + 1
     if size is None or at > len(data):
         raise Corrupt
     most, checks = 0, 4 if flags & 16 else 0
@@ -217,16 +217,20 @@ def _lz4_frame(data: memoryview) -> tuple[bytes, int, bool]:
         most += size
         at = end
     head = bytes((flags & 0xF0, data[5]))  # neither its size nor a checksum of all
-    blocks = data[7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0) : at]
-    return b"".join((_LZ4_MAGIC, head, bytes((xxh32(head) >> 8 & 0xFF,)), blocks, bytes(4))), most, False
+    check = bytes((xxh32(head) >> 8 & 0xFF,))
+    return b"".join((_LZ4_MAGIC, head, check, data[first:at], bytes(4))), most, False
+
+
+def _lz4_checksum_at(flags: int) -> int:
+    """Where a frame's header has its checksum, the last byte: behind the size of the content and a dictionary's id."""
+    return 6 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
 
 
 def _with_header_checksum(data: memoryview) -> memoryview:
     """The frame with a header checksum that lz4 accepts."""
     if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
         raise Corrupt
-    flags = data[4]
-    end = 6 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    end = _lz4_checksum_at(data[4])
     if end >= len(data):
         raise Corrupt
     fixed = bytearray(data)
