@@ -48,6 +48,8 @@ TLS_KEY_LOG = 0x544C534B
 #: A block with secrets uses up at least so many bytes of the room for them, so that many small ones cost little.
 SECRETS_COST = 1024
 SMALLEST_BLOCK, LONGEST_BLOCK = 12, 16 * 1024 * 1024
+#: Times beyond 136 years from the epoch, ns, which only a wrong offset makes, count as these: so spans fit 64 bits.
+LATEST = 0xFFFFFFFF * 1_000_000_000
 
 
 @helper
@@ -71,28 +73,34 @@ def _option(buf, at, end, swapped, code):  # type: ignore[no-untyped-def]
 
 @helper
 def _nanoseconds(high, low, exponent, offset):  # type: ignore[no-untyped-def]
-    """Return the ticks of an interface as ns since the epoch; `exponent` as in INTERFACE."""
+    """Return the ticks of an interface as ns since the epoch, within LATEST of it; `exponent` as in INTERFACE."""
     if high >= 0x80000000:
         high -= 0x100000000
     ticks = high * 0x100000000 + low
+    part = np.int64(0)
+    scale = np.int64(1_000_000_000)
     if exponent < 0:
-        bits = -1 - exponent
-        if bits > 62:
-            bits = 62
+        bits = min(-1 - exponent, 62)
         whole = ticks >> bits
         part = ticks - (whole << bits)
         if bits > 33:
             part >>= bits - 33
             bits = 33
-        return (whole + offset) * 1_000_000_000 + ((part * 1_000_000_000) >> bits)
-    scale = np.int64(1)
-    if exponent <= 9:
-        for _ in range(9 - exponent):
-            scale *= 10
-        return ticks * scale + offset * 1_000_000_000
-    for _ in range(min(exponent, 18) - 9):
-        scale *= 10
-    return ticks // scale + offset * 1_000_000_000
+        part = (part * 1_000_000_000) >> bits
+        ticks = whole
+    elif exponent <= 9:
+        for _ in range(exponent):
+            scale //= 10
+    else:
+        for _ in range(min(exponent, 18) - 9):
+            ticks //= 10
+        scale = np.int64(1)
+    about = np.float64(ticks) * np.float64(scale) + np.float64(offset) * 1e9
+    if about >= LATEST:
+        return np.int64(LATEST)
+    if about <= -LATEST:
+        return np.int64(-LATEST)
+    return ticks * scale + offset * 1_000_000_000 + part
 
 
 @helper

@@ -28,9 +28,11 @@ from importlib import import_module
 from typing import NoReturn
 
 #: Variables with these beginnings are read while the interpreter starts or modules are imported.
-READ_AT_START = ("PYTHON", "NUMBA_", "KAFKATAP_", "LD_", "MALLOC_", "OPENBLAS_", "LC_", "LANG", "MPL")
-#: What a command sets for itself: it stays where a test calls one in its own process.
-_SET_BY_COMMANDS = {"OPENBLAS_NUM_THREADS": "1"}
+_READ_AT_START = ("PYTHON", "NUMBA_", "KAFKATAP_", "LD_", "MALLOC_", "OPENBLAS_", "LC_", "LANG", "MPL")
+#: What a command sets for itself (it stays where a test calls one in its own process), and what all tests set.
+_SET = {"OPENBLAS_NUM_THREADS": "1", "KAFKATAP_PAGER": ""}
+#: The variables before any test: the server starts with them, whichever test is the first to need it.
+_AT_IMPORT = dict(os.environ)
 #: Packages of which commands import modules while they run, and other modules that take long. Those that are missing
 #: are left out.
 _PACKAGES = ("kafkatap.commands", "kafkatap.reports", "kafkatap.dissector", "kafkatap.parquet")
@@ -47,7 +49,12 @@ _END = struct.Struct("<id")
 
 def can_run(environment: Mapping[str, str]) -> bool:
     """Whether a fork is as a start with these variables."""
-    return _read_at_start(environment) == _server().read_at_start
+    return not differences(environment)
+
+
+def differences(environment: Mapping[str, str]) -> set[tuple[str, str]]:
+    """Variables that are read at the start and are others, or have other values, than the server's."""
+    return set(_read_at_start(environment).items()) ^ set(_read_at_start(_AT_IMPORT).items())
 
 
 def run(arguments: Sequence[str], cwd: str, environment: Mapping[str, str], timeout: float) -> tuple[int, bytes, bytes]:
@@ -64,8 +71,8 @@ def seconds() -> float:
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    wanted = {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
-    return {**_SET_BY_COMMANDS, **wanted, "PYTHONIOENCODING": "utf-8"}
+    wanted = {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
+    return {**_SET, **wanted, "PYTHONIOENCODING": "utf-8"}
 
 
 @cache
@@ -80,12 +87,11 @@ class _Server:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.read_at_start = _read_at_start(os.environ)
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.cli.forked", str(theirs.fileno())], pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL, start_new_session=True,
+                stdin=subprocess.DEVNULL, start_new_session=True, env=_AT_IMPORT,
             )  # fmt: skip
 
     def run(
@@ -198,6 +204,6 @@ def _import(name: str) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.update(_SET_BY_COMMANDS)
+    os.environ.update(_SET)
     _import_all()
     _serve(socket.socket(fileno=int(sys.argv[1])))

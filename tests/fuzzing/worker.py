@@ -12,6 +12,7 @@ MODULE has the targets (`TARGETS`).
 from __future__ import annotations
 
 import base64
+import gc
 import importlib
 import json
 import os
@@ -34,6 +35,8 @@ CURRENT = struct.Struct("<QQ")
 _ADDRESS_SPACE = 64 << 30
 #: Inputs that are checked before time and memory count, as the first ones load kernels and libraries.
 _WARM_UP = 8
+#: After so many inputs, garbage is collected: commands exempt all objects from collection, as a process runs one.
+_COLLECTED = 64
 
 
 class _Current:
@@ -67,6 +70,9 @@ def run(target: Target, seed: str, seconds: float, inputs: int, current: _Curren
         peak = max(peak, peak_memory())
         made += middle - before
         number += 1
+        if not number % _COLLECTED:
+            gc.unfreeze()
+            gc.collect()
         if finding is not None:
             found[finding.kind] += 1
             if found[finding.kind] == 1:

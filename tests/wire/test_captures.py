@@ -324,6 +324,18 @@ def test_resolutions(resolution: int, offset: int) -> None:
         assert 0 <= row["response_last"] - x["response_last"] <= unit + 1
 
 
+@pytest.mark.parametrize("resolution", [0, 6, 9, 0x80 | 1])
+@pytest.mark.parametrize("ticks", [1 << 62, -(1 << 62)])
+def test_times_far_beyond_the_epoch(resolution: int, ticks: int) -> None:
+    """A wrong clock of an interface: times count as 136 years from the epoch, and parts of exchanges still add up."""
+    links = [Interface(ETHERNET, 9), Interface(ETHERNET, resolution)]
+    far = ticks % (1 << 64) * 10**9 // links[1].units_per_second
+    packets = [p if n % 3 else replace(p, time_ns=far, interface=1) for n, p in enumerate(PACKETS)]
+    seen = decode_capture(pcapng_bytes(packets, links))
+    times = {x[name] for x in seen.exchanges for name in ("request_first", "response_last")}
+    assert {time for time in times if abs(time) > 3 * 10**18} == {(1 if ticks > 0 else -1) * 0xFFFFFFFF * 10**9}
+
+
 def test_several_sections(tmp_path: Path) -> None:
     """Interfaces are numbered anew in each section, whose byte order may differ."""
     data = b"".join(
