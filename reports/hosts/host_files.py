@@ -50,7 +50,23 @@ def entries_of(files: Iterable[HostFile], utc: bool = False) -> list[HostEntry]:
             raise ValueError(f"{file.path}: no address has a name. A file may be {_FORMATS}")
         for each in of_file:
             (pods if each.labels.get("kind") == "Pod" and each.kind == OWN else found).append(each)
-    return check([*found, *_in_turn(pods)])
+    return check(_with_zones([*found, *_in_turn(pods)]))
+
+
+def _with_zones(entries: Sequence[HostEntry]) -> list[HostEntry]:
+    """The entries, in which pods without a zone have the labels of their node, which another file may list. Nodes of
+    one name in several zones, as of two clusters, are left out."""
+    nodes: dict[str, HostEntry] = {}
+    several: set[str] = set()
+    for entry in entries:
+        if entry.labels.get("kind") == "Node" and entry.zone and nodes.setdefault(entry.name, entry).zone != entry.zone:
+            several.add(entry.name)
+    found = []
+    for entry in entries:
+        name = entry.labels.get("node", "") if entry.labels.get("kind") == "Pod" and entry.zone is None else ""
+        node = None if name in several else nodes.get(name)
+        found.append(entry if node is None else entry._replace(labels={**node.labels, **entry.labels}))
+    return found
 
 
 def zones_of(file: HostFile) -> list[HostEntry]:

@@ -114,6 +114,17 @@ def test_kubectl() -> None:
     assert found.zone("10.244.3.17") == found.zone("10.0.0.3") == "eu-1a"
 
 
+def test_nodes_of_another_file_have_the_zones_of_pods() -> None:
+    pods = items(pod("payments", "10.244.3.17"), pod("b", "10.0.0.3"), pod("c", "10.244.4.1", node="node-4"))
+    for files in ((pods, items(NODE)), (items(NODE), pods)):
+        found = table(*files)
+        assert found.zone("10.244.3.17") == found.zone("10.0.0.3") == "eu-1a"
+        assert found.zone("10.244.4.1") is None
+    other = json.loads(json.dumps(NODE).replace("eu-1a", "eu-1b").replace("10.0.0.3", "10.9.0.3"))
+    assert table(pods, items(NODE), items(other)).zone("10.244.3.17") is None  # of which cluster?
+    assert table(items(pod("payments", "10.244.3.17"), NODE), items(other)).zone("10.244.3.17") == "eu-1a"
+
+
 def test_services_share_addresses_of_load_balancers_and_nodes() -> None:
     """So it is in clusters: a list of their own objects is no error."""
     balanced = {"loadBalancer": {"ingress": [{"ip": "52.0.0.1"}]}}
