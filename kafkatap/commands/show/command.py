@@ -7,7 +7,6 @@ is read once, and so are files with `--stream`: then messages are printed as the
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -115,7 +114,7 @@ class _Task:
             return INTERRUPTED
         printer = make_printer(options, Known(index.topic_names, index.node_names), self.reading.definitions)
         printed = printer.print_all(read_messages(index, self.reading, self.collector(index)))
-        if printed < index.total and sys.stderr.isatty():
+        if printed < index.total and options.tail != 0:
             complain(f"{printed:,} of {index.total:,} messages shown")
         return self.finish(index.run, printed)
 
