@@ -211,5 +211,5 @@ class Run:
     def _info(self, f: FileReport) -> FileInfo:
         return FileInfo(
             f.path, f.kind, f.first_packet, f.packets, f.bytes, f.link_types, f.first, f.last, f.drops, f.damage,
-            f.duplicates,
+            f.duplicates, names=tuple(f.names),
         )  # fmt: skip

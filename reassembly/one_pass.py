@@ -22,7 +22,7 @@ from .inner_packets import ROOM, read_inner
 from .listeners import listeners_full
 from .packet_counts import TCP
 from .packet_tables import PacketTables
-from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_SECRETS, SCAN_STATE, pcap_format, read_record
+from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_NOTED, SCAN_STATE, pcap_format, read_record
 from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
 from .shards import EVERYONE, SHARED_RECORD, SHARED_STATE, is_foreign, note_foreign
 from .stream_tables import ASSEMBLED, FLOWS_FULL, LISTENERS_FULL, full_table
@@ -102,7 +102,7 @@ def assemble_records(buf, start, end, state, interfaces, t):  # type: ignore[no-
     """Turn the packets of the records in buf[start:end] into chunks; return ASSEMBLED, or which table is full.
 
     `state.position` is the first record that was not read, and `state.status` says why: SCAN_FULL if a table is full,
-    or `interfaces` (then ASSEMBLED is returned). SCAN_SECRETS: the record before it has secrets.
+    or `interfaces` (then ASSEMBLED is returned). SCAN_NOTED: the record before it has something for the caller.
     """
     s = state[0]
     f = pcap_format(s)
@@ -116,7 +116,7 @@ def assemble_records(buf, start, end, state, interfaces, t):  # type: ignore[no-
         record = read_block(buf, at, end, s, interfaces) if is_pcapng else read_record(buf, at, end, f, number)
         if record.kind < A_PACKET:
             status = record.kind
-            if status == SCAN_SECRETS:
+            if status == SCAN_NOTED:
                 at = record.end
             break
         if record.kind == A_PACKET:
@@ -169,7 +169,7 @@ def assemble_shared(buf, end, records, shared, state, interfaces, t):  # type: i
         s.position = at
         if record.kind < A_PACKET:
             status = record.kind
-            if status == SCAN_SECRETS:
+            if status == SCAN_NOTED:
                 s.position = record.end
                 i += 1
             break

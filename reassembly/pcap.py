@@ -30,15 +30,17 @@ SCAN_STATE = record_dtype(
     ("first_interface", "i8"),  # the first of them that belongs to the current section
     ("dropped", "i8"),  # packets that a pcapng reports as dropped
     ("drops_known", "i8"),  # 1: it reports them
-    ("secrets", "i8"),  # where the TLS secrets begin that a pcapng's block has, after SCAN_SECRETS
-    ("secrets_length", "i8"),  # their bytes
+    ("noted", "i8"),  # where that begins which a pcapng's block has for the caller, after SCAN_NOTED
+    ("noted_length", "i8"),  # its bytes
+    ("noted_kind", "i8"),  # the type of the block: decryption secrets or name resolution
     ("secrets_room", "i8"),  # blocks with secrets are read until these many bytes are used up
+    ("names_room", "i8"),  # and blocks with names until these are
     ("secrets_left_out", "i8"),  # blocks with secrets that were not read
     ("record", "i8"),  # the first of some shared records that was not read
 )
 #: Why a scan stopped: no whole record is left, a table is full, a record cannot be one, or the record before has
-#: secrets.
-SCAN_ENDED, SCAN_FULL, SCAN_DAMAGED, SCAN_SECRETS = range(4)
+#: something for the caller, secrets or names.
+SCAN_ENDED, SCAN_FULL, SCAN_DAMAGED, SCAN_NOTED = range(4)
 #: What a record is, if none of these: a packet, or something else that was read.
 A_PACKET, NO_PACKET = 4, 5
 

@@ -1,9 +1,9 @@
 """pcapng: blocks of (type, length, body, length) in the byte order of their section header.
 
 The scanner reads section headers, interface descriptions (link type, if_tsresol, if_tsoffset), enhanced, simple and
-obsolete packet blocks, interface statistics (drops), and decryption secrets of TLS: it stops behind such a block, so
-that the caller can copy the secrets. It skips other blocks by their length. A block is damaged if its length is not a
-multiple of 4, less than 12, or differs from its copy at the block's end.
+obsolete packet blocks, interface statistics (drops), decryption secrets of TLS and names of addresses: it stops behind
+such a block, so that the caller can copy what it has. It skips other blocks by their length. A block is damaged if its
+length is not a multiple of 4, less than 12, or differs from its copy at the block's end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .pcap import (
     SCAN_DAMAGED,
     SCAN_ENDED,
     SCAN_FULL,
-    SCAN_SECRETS,
+    SCAN_NOTED,
     SCAN_STATE,
     Record,
     other_record,
@@ -40,13 +40,14 @@ INTERFACE = record_dtype(
 
 SECTION_HEADER = 0x0A0D0D0A
 INTERFACE_DESCRIPTION, OBSOLETE_PACKET, SIMPLE_PACKET, INTERFACE_STATISTICS, ENHANCED_PACKET = 1, 2, 3, 5, 6
-DECRYPTION_SECRETS = 10
+NAME_RESOLUTION, DECRYPTION_SECRETS = 4, 10
 #: Blocks with a packet.
 PACKET_BLOCKS = (OBSOLETE_PACKET, SIMPLE_PACKET, ENHANCED_PACKET)
 #: The type of secrets that are a TLS key log.
 TLS_KEY_LOG = 0x544C534B
-#: A block with secrets uses up at least so many bytes of the room for them, so that many small ones cost little.
-SECRETS_COST = 1024
+#: A block with secrets or names uses up at least so many bytes of the room for them, so that many small ones cost
+#: little.
+LEAST_COST = 1024
 SMALLEST_BLOCK, LONGEST_BLOCK = 12, 16 * 1024 * 1024
 #: Times beyond 136 years from the epoch, ns, which only a wrong offset makes, count as these: so spans fit 64 bits.
 LATEST = 0xFFFFFFFF * 1_000_000_000
@@ -162,18 +163,25 @@ def _read_statistics(buf, body, end, s, interfaces):  # type: ignore[no-untyped-
 
 @helper
 def _read_secrets(buf, at, length, s):  # type: ignore[no-untyped-def]
-    """Read a block with decryption secrets: as a record of the kind SCAN_SECRETS if they are of TLS and are read."""
+    """Read a block with decryption secrets: as a record of the kind SCAN_NOTED if they are of TLS and are read."""
     count = read32(buf, at + 12, s.swapped)
     if read32(buf, at + 8, s.swapped) != TLS_KEY_LOG or count == 0:
         return other_record(NO_PACKET, at + length)
-    cost = max(count, np.int64(SECRETS_COST))
+    cost = max(count, np.int64(LEAST_COST))
     if count > length - 20 or cost > s.secrets_room:
         s.secrets_left_out += 1
         return other_record(NO_PACKET, at + length)
     s.secrets_room -= cost
-    s.secrets = at + 16
-    s.secrets_length = count
-    return other_record(SCAN_SECRETS, at + length)
+    return _noted(DECRYPTION_SECRETS, at + 16, count, at + length, s)
+
+
+@helper
+def _noted(kind, first, count, end, s):  # type: ignore[no-untyped-def]
+    """A record whose block, of this type, has bytes for the caller."""
+    s.noted_kind = kind
+    s.noted = first
+    s.noted_length = count
+    return other_record(SCAN_NOTED, end)
 
 
 @helper
@@ -241,6 +249,11 @@ def read_block(buf, at, end, s, interfaces):  # type: ignore[no-untyped-def]
         _read_statistics(buf, at + 8, at + length - 4, s, interfaces)
     elif kind == DECRYPTION_SECRETS and length >= 20:
         return _read_secrets(buf, at, length, s)
+    elif kind == NAME_RESOLUTION and length > SMALLEST_BLOCK:
+        cost = max(length, np.int64(LEAST_COST))
+        if cost <= s.names_room:
+            s.names_room -= cost
+            return _noted(NAME_RESOLUTION, at + 8, length - SMALLEST_BLOCK, at + length, s)
     return other_record(NO_PACKET, at + length)
 
 
@@ -256,7 +269,7 @@ def scan_pcapng(buf, start, end, state, interfaces, packets):  # type: ignore[no
         record = read_block(buf, at, end, s, interfaces)
         if record.kind < A_PACKET:
             status = record.kind
-            if status == SCAN_SECRETS:
+            if status == SCAN_NOTED:
                 at = record.end
             break
         if record.kind == A_PACKET:

@@ -6,7 +6,7 @@ All is little-endian. Live capture writes its many packets with a kernel instead
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 
 from .pcap import LONGEST_PACKET
@@ -15,11 +15,11 @@ from .pcapng import (
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
     INTERFACE_STATISTICS,
+    NAME_RESOLUTION,
     SECTION_HEADER,
     TLS_KEY_LOG,
 )
 
-NAME_RESOLUTION = 4
 #: Codes of options.
 COMMENT, APPLICATION, INTERFACE_NAME, RESOLUTION, FILTER, FRAME_CHECK_LENGTH = 1, 4, 2, 9, 11, 13
 _RECEIVED, _DROPPED = 4, 5
@@ -28,6 +28,8 @@ NANOSECONDS = (RESOLUTION, b"\x09")
 #: The most bytes of a comment.
 LONGEST_COMMENT = 4_096
 _IPV4, _IPV6 = 1, 2
+#: The comment of a block whose names kafkatap derived from the packets, for Wireshark: whoever reads these has them.
+FROM_TRAFFIC = "kafkatap derived these names from the traffic"
 
 Options = Sequence[tuple[int, bytes]]
 
@@ -61,14 +63,31 @@ def captured_interface(link_type: int, name: str = "") -> bytes:
     return interface_description(link_type, LONGEST_PACKET, [*options, NANOSECONDS])
 
 
-def name_resolution(names: Mapping[str, Sequence[str]]) -> bytes:
-    """The block with host names by address."""
+def name_resolution(names: Mapping[str, Sequence[str]], comment: str = "") -> bytes:
+    """The block with host names by address. `names_in` skips it if `comment` is FROM_TRAFFIC."""
     body = b""
     for address, known in names.items():
         where = ip_address(address)
         value = where.packed + b"".join(name.encode("ascii") + b"\0" for name in known)
         body += struct.pack("<HH", _IPV4 if where.version == 4 else _IPV6, len(value)) + _padded(value)
-    return block(NAME_RESOLUTION, body + bytes(4), [])
+    return block(NAME_RESOLUTION, body + bytes(4), [(COMMENT, text_value(comment))] if comment else [])
+
+
+def names_in(body: bytes, big_endian: bool) -> Iterator[tuple[str, str]]:
+    """Addresses and names in the body of such a block, as far as it is not damaged; none of a block FROM_TRAFFIC."""
+    if FROM_TRAFFIC.encode() in body:
+        return
+    at, order = 0, ">" if big_endian else "<"
+    while at + 4 <= len(body):
+        kind, length = struct.unpack_from(f"{order}HH", body, at)
+        value = body[at + 4 : at + 4 + length]
+        size = {_IPV4: 4, _IPV6: 16}.get(kind, length)
+        if kind == 0 or len(value) < length:
+            return
+        for name in value[size:].split(b"\0"):
+            if name:
+                yield str(ip_address(value[:size])), name.decode("utf-8", "replace")
+        at += 4 + (length + 3 & ~3)
 
 
 def packet(interface: int, high: int, low: int, data: bytes, original: int, options: Options) -> bytes:

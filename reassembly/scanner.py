@@ -39,6 +39,8 @@ _PCAPNG_MAGIC = bytes.fromhex("0a0d0d0a")
 HEADER_SIZE = 24
 #: The most bytes of decryption secrets that are read from a capture.
 SECRETS_ROOM = 64 * 1024 * 1024
+#: The most bytes of blocks with names of addresses that are read from a capture, and the most names.
+NAMES_ROOM, MOST_NAMES = 16 * 1024 * 1024, 100_000
 #: Past the end of any capture.
 NOWHERE = 1 << 62
 _NO_RECORDS, _NO_STATE = np.zeros(0, SHARED_RECORD), np.zeros(1, SHARED_STATE)
@@ -60,8 +62,11 @@ class Scanner:
         self._state["next_number"] = 1
         self._state["stop"] = NOWHERE
         self._state["secrets_room"] = SECRETS_ROOM
+        self._state["names_room"] = NAMES_ROOM
         self._secrets: list[bytes] = []
         self.secrets = 0  # blocks with TLS secrets that were read
+        #: Addresses and the names that blocks of a pcapng give them.
+        self.names: dict[tuple[str, str], None] = {}
         self._interfaces = Table(16, interfaces=pcapng.INTERFACE)
 
     def number_from(self, first: int) -> None:
@@ -118,11 +123,11 @@ class Scanner:
                 count = pcap.scan_pcap(buffer, start, end, self._state, self.packets)
             position = self.position
             status = int(self._state["status"][0])
-            if status == pcap.SCAN_SECRETS:
-                self._note_secrets(buffer)
+            if status == pcap.SCAN_NOTED:
+                self._note(buffer)
             if count == 0 and status == pcap.SCAN_FULL:  # without a packet only the interfaces can be full
                 self._interfaces.grow()
-            if count == 0 and status in (pcap.SCAN_FULL, pcap.SCAN_SECRETS):
+            if count == 0 and status in (pcap.SCAN_FULL, pcap.SCAN_NOTED):
                 start = position
                 continue
             if count == 0 and status == pcap.SCAN_DAMAGED:
@@ -175,8 +180,8 @@ class Scanner:
                         continue
                 else:
                     full = one_pass.assemble_records(buffer, self.position, end, self._state, interfaces, tables)
-                if state.status == pcap.SCAN_SECRETS:
-                    self._note_secrets(buffer)
+                if state.status == pcap.SCAN_NOTED:
+                    self._note(buffer)
                 elif full != ASSEMBLED or state.status != pcap.SCAN_FULL:
                     return full
                 else:
@@ -190,11 +195,19 @@ class Scanner:
     def _damaged(self) -> DamagedCapture:
         return DamagedCapture(f"damaged: there can be no {self.format.partition(' ')[0]} record", self.position)
 
-    def _note_secrets(self, buffer: U8) -> None:
-        """Copy the secrets that the scan stopped behind."""
+    def _note(self, buffer: U8) -> None:
+        """Copy what the scan stopped behind."""
         state = self._state[0]
-        self.secrets += 1
-        self._secrets.append(buffer[state.secrets : state.secrets + state.secrets_length].tobytes())
+        found = buffer[state.noted : state.noted + state.noted_length].tobytes()
+        if state.noted_kind == pcapng.DECRYPTION_SECRETS:
+            self.secrets += 1
+            self._secrets.append(found)
+            return
+        from .pcapng_blocks import names_in  # few captures have names
+
+        for pair in names_in(found, bool(state.swapped)):
+            if len(self.names) < MOST_NAMES:
+                self.names[pair] = None
 
     def take_secrets(self) -> list[bytes]:
         """Remove and return the TLS key logs in decryption secrets blocks so far, at most SECRETS_ROOM bytes in all."""

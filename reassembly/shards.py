@@ -18,7 +18,7 @@ from .dtypes import ACK, SYN
 from .headers import read_datagram, tcp_category
 from .listeners import add_end
 from .packet_counts import TCP
-from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_SECRETS, SCAN_STATE, pcap_format, read_record
+from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_NOTED, SCAN_STATE, pcap_format, read_record
 from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
 
 #: A record in a block. `at`: where it begins. `owner`: the engine that reads it; EVERYONE: all of them.
@@ -81,7 +81,7 @@ def share_records(buf, start, end, state, interfaces, shards, records, shared): 
             status = SCAN_FULL
             break
         record = read_block(buf, at, end, s, interfaces) if is_pcapng else read_record(buf, at, end, f, np.int64(0))
-        if record.kind < A_PACKET and record.kind != SCAN_SECRETS:
+        if record.kind < A_PACKET and record.kind != SCAN_NOTED:
             status = record.kind
             break
         owner = np.int64(EVERYONE)

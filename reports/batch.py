@@ -139,7 +139,7 @@ LIVE = "live"
 class FileInfo(NamedTuple):
     """One capture file. `first_packet` is the number of its first packet, counted over all files. `capture`: its
     `captures.identity`, 0 if nobody needs it. `captured_bytes`: of its packets; `empty_packets`: those without
-    any; 0 if nobody needs them."""
+    any; 0 if nobody needs them. `names`: addresses and the names that blocks of a pcapng give them."""
 
     path: str
     kind: str
@@ -155,6 +155,7 @@ class FileInfo(NamedTuple):
     capture: int = 0
     captured_bytes: int = 0
     empty_packets: int = 0
+    names: tuple[tuple[str, str], ...] = ()
 
 
 class ConnectionTotals(Protocol):

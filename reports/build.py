@@ -36,8 +36,8 @@ from .sections.throttle import throttle
 from .sections.timeline import timeline
 from .sections.unnamed_topics import unnamed_topic_warnings
 
-#: Names of one address that brokers advertise, of which a report has so many.
-_NAMES_OF_A_BROKER = 2
+#: Names of one address that brokers advertise, or captures give, of which a report has so many.
+_MOST_NAMES = 2
 
 
 def build_report(
@@ -117,8 +117,7 @@ def build_report(
         tables = [selected.shown(table, who) for table in tables]
     marks = _marks(learned.found.get("events", ()))
     top = heading(counts, context, len(people.rows), text)
-    if "events" in learned.found and given is not None:
-        context = _with_advertised(context, given)
+    context = _with_learned(context, given if "events" in learned.found else None)
     if context.hosts is not None and context.first is not None:
         from .hosts.named_tables import named_text
 
@@ -150,20 +149,27 @@ def build_report(
     )
 
 
-def _with_advertised(context: Context, given: SectionInput) -> Context:
-    """A context in which brokers without another name have the one that they advertise."""
-    from .section_parts.cluster import Cluster
+def _with_learned(context: Context, given: SectionInput | None) -> Context:
+    """A context in which brokers without another name have the one that they advertise (in what `given` counted), and
+    all addresses without one that of captures."""
+    found: Mapping[str, Sequence[str]] = {}
+    if given is not None:
+        from .section_parts.cluster import Cluster
 
-    found = given.learned_by("events").once(Cluster).host_names()
-    if not found:
+        found = given.learned_by("events").once(Cluster).host_names()
+    named: dict[str, list[str]] = {}
+    for address, name in dict.fromkeys(pair for file in context.files for pair in file.names):
+        named.setdefault(address, []).append(name)
+    if not (found or named):
         return context
-    from .hosts.host_entry import METADATA, host_entry
+    from .hosts.host_entry import METADATA, PCAPNG, host_entry
     from .hosts.host_table import HostTable
 
     entries = []
-    for address, names in found.items():
-        with suppress(ValueError):  # an empty name, or one in place of addresses beyond a limit
-            entries.append(host_entry(address, ", ".join(names[:_NAMES_OF_A_BROKER]), layer=METADATA))
+    for layer, known in ((METADATA, found), (PCAPNG, named)):
+        for address, names in known.items():
+            with suppress(ValueError):  # an empty name, or one in place of addresses beyond a limit
+                entries.append(host_entry(address, ", ".join(names[:_MOST_NAMES]), layer=layer))
     return context._replace(hosts=(context.hosts or HostTable()).with_learned(entries))
 
 

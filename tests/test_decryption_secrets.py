@@ -173,7 +173,7 @@ def test_hostile_blocks(tmp_path: Path) -> None:
 
 def test_room_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small blocks use up the room as few large ones do."""
-    monkeypatch.setattr(scanner, "SECRETS_ROOM", 20 * pcapng.SECRETS_COST + 5)
+    monkeypatch.setattr(scanner, "SECRETS_ROOM", 20 * pcapng.LEAST_COST + 5)
     path = tmp_path / "x.pcapng"
     large = decryption_secrets(b"x" * 30_000)
     path.write_bytes(section() + large + b"".join(secrets(n) for n in range(50)) + packets(0))

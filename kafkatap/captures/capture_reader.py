@@ -28,7 +28,8 @@ class FileReport:
     `first`, `last`: times of packets, ns since the epoch. `drops`: packets that the capturing program lost. `damage`:
     one sentence, or None. `fatal`: nothing of the capture could be read. `duplicates`: copies of packets that were
     captured twice. `secrets`, `secrets_left_out`: blocks with TLS secrets that were read, and that were
-    not read. `captured_bytes`: of the packets; `empty_packets`: how many have none.
+    not read. `captured_bytes`: of the packets; `empty_packets`: how many have none. `names`: addresses and the names
+    that the capture gives them.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class FileReport:
         self.duplicates = duplicates
         self.secrets = self.secrets_left_out = 0
         self.captured_bytes = self.empty_packets = 0
+        self.names: dict[tuple[str, str], None] = {}
 
     def add_packets(self, count: int, first: int, last: int) -> None:
         """Count packets; `first`, `last`: their earliest and latest times."""
@@ -82,6 +84,7 @@ def joined_report(reports: Sequence[FileReport]) -> FileReport:
         made.duplicates += report.duplicates
         made.secrets += report.secrets
         made.secrets_left_out += report.secrets_left_out
+        made.names |= report.names
         made.drops = report.drops if made.drops is None else made.drops + (report.drops or 0)
         if report.damage:
             made.damage = "some of them are damaged"
@@ -297,7 +300,7 @@ class CaptureReader:
     def _update_report(self) -> None:
         self.report.bytes = self._bytes_of_report()
         self.report.drops = self._scanner.dropped
-        self.report.secrets = self._scanner.secrets
+        self.report.secrets, self.report.names = self._scanner.secrets, self._scanner.names
         self.report.secrets_left_out = self._scanner.secrets_left_out
         self.report.link_types = tuple(map(link_name, self._scanner.link_types))
 

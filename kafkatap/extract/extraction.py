@@ -194,9 +194,11 @@ class _Writer:
         self.packets = self.bytes = 0
         self._put(blocks.section_header(f"kafkatap {own_version()}{EXTRACT_MARK}", command))
         if names:
-            known = host_names(index.context, index.connections["key"][plan.how != COPY_NONE], index.node_names)
-            if known:
-                self._put(blocks.name_resolution(known))
+            found = host_names(index.context, index.connections["key"][plan.how != COPY_NONE], index.node_names)
+            if found.derived:
+                self._put(blocks.name_resolution(found.derived, blocks.FROM_TRAFFIC))
+            if found.known:  # behind: Wireshark shows the last name of an address
+                self._put(blocks.name_resolution(found.known))
 
     def write_secrets(self, index: ExchangeIndex, plan: Plan) -> int:
         """Write the TLS secrets of the connections that are copied; return how many have some."""

@@ -1,5 +1,5 @@
-"""Names of addresses for Wireshark: those of --hosts, brokers by their advertised host and node id, clients by their
-client id.
+"""Names of addresses for Wireshark: those of --hosts or of the capture, brokers by their advertised host and node id,
+clients by their client id.
 
 Only names that are valid host names are used, and only where there is no doubt: an advertised host belongs to an
 address if it is that address, or if one node alone advertises its port and one address alone is connected to on that
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.connection_words import P_KAFKA
@@ -26,8 +27,15 @@ def is_host_name(text: str) -> bool:
     return len(text) <= 253 and _HOST.fullmatch(text) is not None and not text.rstrip(".").rpartition(".")[2].isdigit()
 
 
-def host_names(context: Context, keys: Array, nodes: Mapping[int, str]) -> dict[str, list[str]]:
-    """Names by address, for the connections with these keys. `nodes`: "host:port" or "host" by node id."""
+class HostNames(NamedTuple):
+    """Names by address: `derived` from the traffic, and those that files or captures have (`known`)."""
+
+    derived: dict[str, list[str]]
+    known: dict[str, list[str]]
+
+
+def host_names(context: Context, keys: Array, nodes: Mapping[int, str]) -> HostNames:
+    """Names for the connections with these keys. `nodes`: "host:port" or "host" by node id."""
     rows = context.connections
     rows = rows[(rows["protocol"] == P_KAFKA)]
     brokers: dict[str, set[int]] = {}
@@ -43,16 +51,30 @@ def host_names(context: Context, keys: Array, nodes: Mapping[int, str]) -> dict[
     there = set()
     for row in rows[[key in copied for key in rows["connection"].tolist()]]:
         there |= {context.address(int(row["client_ip"])), context.address(int(row["broker_ip"]))}
-    for address in there:
-        if address is not None and (own := _own_name(context, address)) is not None:
-            # Wireshark shows the last name of an address.
-            names[address] = [*(name for name in names.get(address, ()) if name != own), own]
-    return {address: known for address, known in sorted(names.items()) if address in there}
+    here = sorted(address for address in there if address is not None and _is_address(address))
+    derived = {address: names[address] for address in here if names.get(address)}
+    captured = _captured_names(context)
+    known: dict[str, list[str]] = {}
+    for address in here:
+        own = _own_name(context, address)
+        found = captured.get(address, []) if own is None else [own]
+        if found:
+            known[address] = found
+    return HostNames(derived, known)
+
+
+def _captured_names(context: Context) -> dict[str, list[str]]:
+    """The names that blocks of the captures have for an address."""
+    found: dict[str, list[str]] = {}
+    for address, name in dict.fromkeys(pair for file in context.files for pair in file.names):
+        if is_host_name(name):
+            found.setdefault(address, []).append(name)
+    return found
 
 
 def _own_name(context: Context, address: str) -> str | None:
     """The name that a file has for an address in the whole time of the captures, if it is one."""
-    if context.hosts is None or not _is_address(address):
+    if context.hosts is None:
         return None
     found = context.hosts.within(address, context.first or 0, context.last or 0)
     return found[0].name if len(found) == 1 and is_host_name(found[0].name) else None

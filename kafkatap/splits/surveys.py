@@ -91,7 +91,7 @@ class Surveys:
             number: FileInfo(
                 without_credentials(report.path), report.kind, report.first_packet, report.packets, report.bytes,
                 report.link_types, report.first, report.last, report.drops, report.damage, capture=capture,
-                captured_bytes=report.captured_bytes, empty_packets=report.empty_packets,
+                captured_bytes=report.captured_bytes, empty_packets=report.empty_packets, names=tuple(report.names),
             )
             for number, (report, capture) in self.reports(base).items()
         }  # fmt: skip
@@ -184,6 +184,7 @@ def _whole_report(parts: Sequence[FileReport], drops: Sequence[dict[int, int]], 
         min(firsts, default=None), max(lasts, default=None), whole.drops if len(parts) == 1 else dropped(drops),
         next((part.damage for part in parts if part.damage), None), whole.fatal,
     )  # fmt: skip
+    made.names = dict.fromkeys(pair for part in parts for pair in part.names)
     for name in ("secrets_left_out", "captured_bytes", "empty_packets"):
         setattr(made, name, sum(getattr(part, name) for part in parts))
     return made
