@@ -17,6 +17,7 @@ from ..encryption import MUCH, NAMED_SHARE, encryption_of, is_mostly_encrypted
 from ..finding_words import counted, how_long
 from ..findings import ERROR, NOTE, WARNING, Finding, Party, Rule
 from ..tls_names import HIDDEN, alert_name
+from .tls_remedies import BROKER, RENEWAL, renewal, tls_remedy
 
 #: A certificate that expires so soon after the capture is named, ns.
 EXPIRES_SOON_NS = 30 * 86_400 * units.SECOND
@@ -163,11 +164,13 @@ def _http_client(asked: _Places) -> Finding:
 def _failed(rows: list[dict[str, int]], context: Context, silent: _Places) -> Finding | None:
     """Failed handshakes: why, and the client that has most of them. `silent`: ports that may speak no TLS."""
     reasons: Counter[str] = Counter()
+    alerts: Counter[tuple[int, int]] = Counter()
     clients: Counter[str] = Counter()
     times: list[tuple[int, int]] = []
     for row in rows:
         if row["tls_decryption"] == D_FAILED_HANDSHAKE or (row["tls_decryption"] != D_NOT_TLS and row["tls_alert"] > 0):
             reasons[failure_text(row["tls_alert"], row["tls_alert_by"])] += row["connections"]
+            alerts[row["tls_alert"], row["tls_alert_by"]] += row["connections"]
             clients[context.address(row["client_ip"]) or "(unknown)"] += row["connections"]
             times.append((row["first"], row["last"]))
     total = sum(reasons.values())
@@ -189,12 +192,21 @@ def _failed(rows: list[dict[str, int]], context: Context, silent: _Places) -> Fi
         speak = "speaks" if len(silent.brokers) == 1 else "speak"
         text += f"; {silent.broker} closed {silent.brokers.total():,} without a byte: perhaps it {speak} no TLS"
     brokers = [Party("broker", name) for name, _ in silent.brokers.most_common()] if is_silent else []
+    setting, remedy = (_WRONG_PORT.setting, _WRONG_PORT.remedy) if is_silent else _remedy(alerts)
     return Finding(
         "tls_failed", ERROR, "TLS failed", text, begin=begin, end=end,
         numbers={"handshakes": total, "clients": len(clients)},
         parties=(*(Party("host", name) for name, _ in clients.most_common()), *brokers), options=_SHOWN,
-        setting=_WRONG_PORT.setting if is_silent else "", remedy=_WRONG_PORT.remedy if is_silent else "",
+        setting=setting, remedy=remedy,
     )  # fmt: skip
+
+
+def _remedy(alerts: Counter[tuple[int, int]]) -> tuple[str, str]:
+    """A setting and what to do, of the most frequent alert (its number, and the end that sent it) that has a remedy."""
+    for alert in sorted(alerts, key=lambda alert: (-alerts[alert], failure_text(*alert))):
+        if found := tls_remedy(*alert):
+            return found.setting, found.remedy if len(alerts) == 1 else f"{failure_text(*alert)}: {found.remedy}"
+    return "", ""
 
 
 def _lasting(begin: int, end: int, context: Context) -> str:
@@ -232,7 +244,8 @@ def _certificates(rows: list[dict[str, int]], context: Context) -> Finding | Non
     return Finding(
         "certificate", ERROR if end < at else WARNING, "certificate", text, begin=end if is_within else None,
         numbers={"certificates": len(due), "expires": units.iso(end), "subject": name},
-        parties=(Party("host", broker),), options=_SHOWN,
+        parties=tuple(Party("host", name) for name in dict.fromkeys(broker for _, _, broker in due)), options=_SHOWN,
+        setting=RENEWAL.setting, remedy=renewal(BROKER).remedy,
     )  # fmt: skip
 
 

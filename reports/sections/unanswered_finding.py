@@ -24,6 +24,11 @@ _LIMIT_REMEDY = (
     f"Raise `{_LIMIT}` of the broker above the largest request, or lower `batch.size` and `max.request.size` of the "
     "client (librdkafka: `message.max.bytes`)."
 )
+_LOG_REMEDY = "Read the logs of the brokers at that time: they say why a broker closed connections, or that it stopped."
+_PATH_REMEDY = (
+    "Find what drops the packets of these connections: a firewall, a full table of NAT, a small MTU, or a host that "
+    "stopped."
+)
 
 
 def unanswered_finding(
@@ -77,7 +82,7 @@ def unanswered_finding(
         },
         packets=() if known is None or known.packet <= 0 else (known.packet,),
         parties=tuple(p for client, _ in people for p in client_parties(client)),
-        setting="" if limit is None else _LIMIT, remedy="" if limit is None else _LIMIT_REMEDY,
+        setting="" if limit is None else _LIMIT, remedy=_remedy(total, refused, known),
         options=(("filter", "outcome == unanswered"),), command="show",
     )  # fmt: skip
 
@@ -117,8 +122,17 @@ def _never_came(found: Sequence[OnItsWay], context: Context) -> Finding:
         packets=tuple(one.packet for one in found[:_PACKETS] if one.packet > 0),
         parties=(*(p for client, _ in people.most_common() for p in client_parties(client)),
                  *(Party("broker", name) for name, _ in brokers.most_common())),
-        options=(("filter", "outcome == in_flight"),), command="show",
+        remedy=_PATH_REMEDY, options=(("filter", "outcome == in_flight"),), command="show",
     )  # fmt: skip
+
+
+def _remedy(total: int, refused: int, known: Unanswered | None) -> str:
+    """What to do, if most of the requests had one fate. `refused`: those whose connection the broker closed."""
+    if known is not None and known.limit is not None:
+        return _LIMIT_REMEDY
+    if known is not None and known.lost is not None and 2 * known.lost >= total:
+        return _PATH_REMEDY
+    return _LOG_REMEDY if 2 * refused >= total else ""
 
 
 def _cut_words(total: int, cut: Sequence[Cut]) -> str | None:

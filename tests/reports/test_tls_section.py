@@ -28,6 +28,7 @@ from kafkatap.reports.model import Report
 from kafkatap.reports.rendering.text import write_text
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.tls_findings import expiry_text, tls_findings
+from kafkatap.reports.sections.tls_remedies import tls_remedy
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import ALERTS, SUITES, VERSIONS, alert_name, suite_name, version_name
 from kafkatap.splits.split_counts import merged_connections
@@ -228,8 +229,32 @@ def test_findings() -> None:
     assert found["certificate"].startswith("other.example of 10.0.0.2 expired on 2026-11-18, 3 days before")
     assert found["certificate"].endswith("; 1 more")
     assert "of the payload is TLS" in found["encrypted"]
+    made = {one.id: one for one in tls_findings(whole(encrypted=40_000))}
+    assert made["tls_failed"].setting == "ssl.truststore.location"
+    assert made["tls_failed"].remedy.startswith("unknown_ca, sent by the client: Put the CA ")
+    assert made["certificate"].remedy == "Renew the certificate in `ssl.keystore.location` of the brokers."
+    due = [
+        tls(tls_server_certificate=name, tls_server_certificate_end=START + DAY + name, broker_ip=ip)
+        for name, ip in ((SERVER, 1), (OLD, 2))
+    ]
+    (one,) = tls_findings(whole(np.concatenate(due), 0))
+    assert [party.name for party in one.parties] == ["10.0.0.2", "10.0.0.9"]  # each broker whose certificate is due
     assert [row["finding"] for row in rows_of("summary", report())] == ["tls_failed", "certificate", "encrypted"]
     assert not tls_findings(whole(connection(), 0))
+
+
+def test_remedies() -> None:
+    """By the alert, and the end that sent it."""
+    settings = {
+        (48, 0): "truststore", (48, 1): "keystore", (46, 0): "truststore", (116, 1): "keystore", (256, 1): "keystore",
+        (258, 0): "truststore", (45, 0): "keystore", (70, 1): "enabled.protocols", (40, 0): "enabled.protocols",
+    }  # fmt: skip
+    for (alert, by), setting in settings.items():
+        remedy = tls_remedy(alert, by)
+        assert remedy is not None
+        assert remedy.setting.removeprefix("ssl.").removesuffix(".location") == setting
+    assert [(r := tls_remedy(45, by)) and r.remedy.split()[-1] for by in (0, 1, -1)] == ["brokers.", "client.", None]
+    assert tls_remedy(48, -1) is tls_remedy(-1, -1) is tls_remedy(80, 0) is None
 
 
 def test_tables_of_connections() -> None:

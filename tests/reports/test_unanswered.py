@@ -55,6 +55,16 @@ def test_what_tcp_says_of_two_requests_of_104_bytes(
     assert finding is not None
     assert finding.text == f'2 requests have no response: Fetch 2; all by client "billing"{words}'
     assert (finding.begin, finding.packets) == (START, (1,))
+    assert bool(finding.remedy) == (known[0] > 0)
+
+
+def test_what_to_do_follows_from_who_closed() -> None:
+    """The log of a broker that closed connections; a client that gave up was not refused."""
+    for end, word in (("broker", "logs"), ("client", None)):
+        requests = [exchange(n, n * MS, outcome=UNANSWERED, closed_by=end == "broker") for n in range(2)]
+        finding = unanswered_finding(counted(requests), context(), None)
+        assert finding is not None
+        assert (word in finding.remedy) if word else finding.remedy == ""
 
 
 def test_later_requests_in_flight_are_lost_first() -> None:
