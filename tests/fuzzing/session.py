@@ -25,7 +25,8 @@ MODES = {
     "checked": {"KAFKATAP_KERNELS": "numba", "KAFKATAP_BOUNDSCHECK": "1"},
     "python": {"NUMBA_DISABLE_JIT": "1"},
 }
-#: A worker that says nothing for so long hangs, seconds. Kernels that numba compiles take minutes at first.
+#: A worker that says nothing for so long hangs, seconds. The kernels of a target that numba compiles take minutes at
+#: first.
 SILENT, SILENT_AT_FIRST = 90.0, 900.0
 
 
@@ -71,7 +72,8 @@ class Worker:
         self._silent = silent
         self._folder = tempfile.TemporaryDirectory(prefix="kafkatap-fuzz-")
         self._process: subprocess.Popen[bytes] | None = None
-        self._has_answered = False
+        self._compiles = mode == "checked"
+        self._answered: set[str] = set()  # targets of which the process has checked inputs; "" where none compiles
         self._lines: list[bytes] = []  # of its answers, the last one incomplete
 
     def __enter__(self) -> Worker:
@@ -100,16 +102,16 @@ class Worker:
         assert process.stdout is not None
         process.stdin.write(json.dumps(wanted).encode() + b"\n")
         process.stdin.flush()
-        outcome = Outcome()
+        outcome, group = Outcome(), wanted["target"] if self._compiles else ""
         while True:
-            silent = self._silent if self._has_answered else max(self._silent, SILENT_AT_FIRST)
+            silent = self._silent if group in self._answered else max(self._silent, SILENT_AT_FIRST)
             line = self._next_line(process.stdout.fileno(), silent)
             if line is None:
                 return self._lost(outcome, f"the worker hangs: nothing for {silent:.0f} s", wanted)
             if not line:
                 code = process.wait()
                 return self._lost(outcome, f"the worker ended with code {code}", wanted)
-            self._has_answered = True
+            self._answered.add(group)
             answer = json.loads(line)
             if "broken" in answer:
                 raise RuntimeError(answer["broken"])
@@ -148,7 +150,7 @@ class Worker:
                 [*self._command, self._folder.name, self._module], cwd=ROOT, env=self._environment,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
-            self._has_answered = False
+            self._answered.clear()
             self._lines = []
         return self._process
 
