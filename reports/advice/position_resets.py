@@ -198,9 +198,12 @@ def _words(worst: _Reset, place: str, records: int) -> tuple[str, str]:
     """What happened to a reader, and why."""
     many = f"{records:,} record{'' if records == 1 else 's'}"
     deleted = "Retention (or DeleteRecords) had deleted records that it had not read"
+    first_deleted = "Retention (or DeleteRecords) had deleted the first of them; the log may still have later ones"
     shorter = "The log ends before: a topic made anew, an unclean leader election, or a position from elsewhere"
     if worst.direction > 0:
-        return f"{'skipped' if worst.timestamp == _END else 'missed'} {many} of {place}", deleted
+        what = f"{'skipped' if worst.timestamp == _END else 'missed'} {many} of {place}"
+        # At its beginning the log has none of them any more; behind that, deletion is sure of the first one alone.
+        return what, deleted if worst.timestamp == _BEGINNING or records == 1 else first_deleted
     if worst.direction < 0:
         back = f"went back by {many} on {place}" if worst.timestamp == _END else f"reads up to {many} of {place} again"
         return back, shorter
