@@ -23,6 +23,7 @@ from ..section_parts.section import SectionInput
 from .connection_limit import OPENED
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, TOLD, member_events
 from .parties import broker_party, client_option, client_parties
+from .record_commands import record_commands
 from .signature import Signature
 from .sums import exchanges_of_clients
 
@@ -163,14 +164,24 @@ def _find_dead(given: SectionInput, groups: dict[int, list[_Life]]) -> None:
 
 class _Stop(NamedTuple):
     """`partitions`: those that the dead had in common, and whose committed offset stays. `had`: how many of the dead
-    had them. `is_soon`: they died soon after they had been assigned them. `offset`: the committed one of the only such
-    partition, None: not captured; `stays`: more than one member read it."""
+    had them. `is_soon`: they died soon after they had been assigned them. `offsets`: the committed ones, None: not
+    captured; `stays`: more than one member read each."""
 
     partitions: tuple[Partition, ...]
     had: int
     is_soon: bool
-    offset: int | None
+    offsets: tuple[int | None, ...]
     stays: bool
+
+    @property
+    def words(self) -> str:
+        """What is known of the committed offsets, if something is of all."""
+        known = [offset for offset in self.offsets if offset is not None and offset >= 0]
+        if not known or len(known) < len(self.offsets):
+            return ""
+        many = "s" if len(known) > 1 else ""
+        stay = f"stay{'' if many else 's'}" if self.stays else f"w{'ere' if many else 'as'}"
+        return f", committed offset{many} {stay} {', '.join(f'{offset:,}' for offset in known)}"
 
 
 def _in_common(lives: Sequence[_Life], dead: Sequence[_Life]) -> list[Partition]:
@@ -205,8 +216,9 @@ def _stop_of(given: SectionInput, lives: Sequence[_Life], dead: Sequence[_Life])
     partitions = partitions if len(partitions) <= _NAMED else ()
     had = sum(life.partitions.issuperset(partitions) for life in dead)
     soon = sum(life.died - life.assigned_at <= _SOON_NS for life in dead if life.assigned)
-    mine = offsets[partitions[0]] if len(partitions) == 1 else []
-    return _Stop(partitions, had, soon >= len(dead) - 1, mine[-1] if mine else None, len(mine) > 1)
+    mine = [offsets[each] for each in partitions]
+    latest_of = tuple(each[-1] if each else None for each in mine)
+    return _Stop(partitions, had, soon >= len(dead) - 1, latest_of, all(len(each) > 1 for each in mine))
 
 
 def _stopped_ns(lives: Sequence[_Life], dead: Sequence[_Life]) -> int:
@@ -254,16 +266,14 @@ def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop
     places = _places(stop.partitions)
     if places:
         each = "each" if stop.had == len(dead) else f"{stop.had:,} of them"
-        text += f"; {each} had {'just ' if stop.is_soon else ''}been assigned {places}"
-        if stop.offset is not None and stop.offset >= 0:
-            text += f", committed offset {'stays' if stop.stays else 'was'} {stop.offset:,}"
+        text += f"; {each} had {'just ' if stop.is_soon else ''}been assigned {places}{stop.words}"
     if stopped_ns:
         text += f"; partitions without a member for {units.duration(stopped_ns)} in total"
     is_record = bool(places) and stop.is_soon
     topic, partition = stop.partitions[0] if stop.partitions else ("", 0)
     numbers = {
         "deaths": len(dead), "clients": len(clients), "stopped_ns": stopped_ns, "topic": topic or None,
-        "partition": partition if topic else None, "committed_offset": stop.offset,
+        "partition": partition if topic else None, "committed_offset": stop.offsets[0] if stop.offsets else None,
     }  # fmt: skip
     return DYING_MEMBERS.found(
         given, {"first": dead[0].died, "last": dead[-1].died}, text, stopped_ns, numbers,
@@ -275,7 +285,7 @@ def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop
             broker_party(context, *dead[-1].broker),
         ),
         setting=_OF_RECORD if is_record else "",
-        remedy=_remedy(topic, partition, stop.offset) if is_record else _OF_PROCESS,
+        remedy=_remedy(stop) if is_record else _OF_PROCESS,
     )  # fmt: skip
 
 
@@ -289,12 +299,13 @@ def _places(partitions: Sequence[Partition]) -> str:
     )
 
 
-def _remedy(topic: str, partition: int, offset: int | None) -> str:
-    at = "" if offset is None or offset < 0 else f" --offset {offset}"
+def _remedy(stop: _Stop) -> str:
+    topic = stop.partitions[0][0]
+    mine = [(number, at) for (each, number), at in zip(stop.partitions, stop.offsets, strict=True) if each == topic]
     return (
-        f"A record that kills its reader is likely. Look at those from the committed offset on: `kafkatap records "
-        f"--topic {topic}`, or `kafka-console-consumer.sh --topic {topic} --partition {partition}{at}`. Let the "
-        "consumer skip what it cannot process, or write it to a dead letter topic."
+        "A record that kills its reader is likely. Look at those from the committed offset on: "
+        f"{record_commands(topic, mine)}. Let the consumer skip what it cannot process, or write it to a dead letter "
+        "topic."
     )
 
 

@@ -23,6 +23,7 @@ from ..groups.offsets_over_time import COMMITS
 from ..section_parts.counted import CLIENT, CONNECTION, PLACE, SPAN, Rows, counted, largest, least, total
 from ..section_parts.section import SectionInput
 from .parties import client_parties, client_words
+from .record_commands import record_commands
 from .signature import Signature, spanning
 
 #: Each record so many times on average. A program that reads all once more has each twice.
@@ -203,15 +204,20 @@ def _poison(given: SectionInput, group: str, topic: str, worst: _Stand, partitio
         "offset": row["offset"], "partition": worst.reads.partition, "deliveries": row["deliveries"],
         "stands_ns": stands_ns, "bytes": row["bytes"], "behind": behind, "partitions": partitions,
     }  # fmt: skip
-    return POISON_RECORD.found(
+    found = POISON_RECORD.found(
         given, row, text, stands_ns, numbers, (("sections", "groups"),),
         parties=(
             *client_parties(context, *client), Party("group", group), Party("topic", topic),
             Party("partition", worst.reads.place),
         ),
     )  # fmt: skip
+    commands = record_commands(topic, [(worst.reads.partition, row["offset"])], "--max-messages 1")
+    return found._replace(remedy=f"Look at the record: {commands}. {_LEAVE_OUT}")
 
 
+_LEAVE_OUT = (
+    "After a few attempts, let the application leave out what it cannot process, or write it to a dead letter topic."
+)
 POISON_RECORD = Signature(
     "poison_record",
     "a member comes back to one offset again and again",
@@ -219,8 +225,7 @@ POISON_RECORD = Signature(
     "group commits nothing behind the first.",
     "error handling of the application (skip, dead letter topic)",
     "Look at the record: `kafkatap records`, or kafka-console-consumer.sh with `--partition`, `--offset` and "
-    "`--max-messages 1`. After a few attempts, let the application leave out what it cannot process, or write it to a "
-    "dead letter topic.",
+    f"`--max-messages 1`. {_LEAVE_OUT}",
     f"one offset is sent {_DELIVERIES} times on one connection over {_STANDS_NS // units.SECOND} s, without one for "
     "each rebalance of the group: usual attempts and commits by time are over by then. A commit of the next offset "
     "does not count: librdkafka commits what it has handed out. Time lost: from the first time to the last.",

@@ -58,7 +58,12 @@ def test_the_partition_and_the_committed_offset_are_those_of_the_bad_record() ->
         f"shipments partition {partition}, committed offset stays {finding.numbers['committed_offset']}" in finding.text
     )
     assert f"--partition {partition} --offset {finding.numbers['committed_offset']}`" in finding.remedy
-    assert Party("partition", f"shipments-{partition}") in of_group("customs").parties
+    assert f"`kafkatap records --topic shipments -f 'partition == {partition}'`" in finding.remedy
+    other, committed = of_group("customs"), made["committed"]["customs"]
+    assert Party("partition", f"shipments-{partition}") in other.parties
+    assert "shipments partitions 0, 1, committed offsets stay 10, 10;" in other.text
+    assert (other.numbers["partition"], other.numbers["committed_offset"]) == (0, committed[0])
+    assert all(f"--partition {number} --offset {committed[number]}`" in other.remedy for number in (0, 1))
 
 
 def test_the_time_lost_is_until_another_member_has_the_partition() -> None:

@@ -78,6 +78,7 @@ def test_the_recording_has_the_record_and_the_attempts_of_its_program() -> None:
     given = truth("poison-record")
     # The first attempt was on a record of an earlier Fetch.
     assert (finding.id, finding.numbers["offset"]) == ("poison_record", given["offset"])
+    assert f" --partition {finding.numbers['partition']} --offset {given['offset']} --max-messages 1`" in finding.remedy
     assert finding.numbers["deliveries"] == len(given["attempts_ms"]) - 1
     assert finding.time_lost_ns == pytest.approx((given["attempts_ms"][-1] - given["attempts_ms"][0]) * MS, rel=0.1)
     assert given["committed"]["charging"] == given["offset"]
