@@ -151,7 +151,11 @@ def build_report(
 
 def _with_learned(context: Context, given: SectionInput | None) -> Context:
     """A context in which brokers without another name have the one that they advertise (in what `given` counted), and
-    all addresses without one that of captures."""
+    all addresses without one that of captures.
+
+    Rows, and so filters, have the names of files alone. They are written as they come, and by tasks that read a part of
+    a capture each: those before the first Metadata, or the block behind the packets, would lack the name in silence.
+    """
     found: Mapping[str, Sequence[str]] = {}
     if given is not None:
         from .section_parts.cluster import Cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import time
@@ -173,10 +174,16 @@ def note_key_log(
     complain(f"key log: {key_log.line_count:,} secrets, {used:,} connections decrypted")
 
 
-def nothing_matches(what: str, selected: str | None, has_output: bool) -> int:
+#: Names of filters that files of --hosts have values for.
+_HOST_NAMES = re.compile(r"\b(?:client|broker)_host\b")
+
+
+def nothing_matches(what: str, selected: str | None, has_output: bool, options: argparse.Namespace) -> int:
     """Say that no `what` matches a selection; return the exit code. `has_output`: a file was asked for. It is not
     written."""
     complain(f"no {what} matches {selected}" + (": nothing is written" if has_output else ""))
+    if not options.hosts and (named := _HOST_NAMES.search(selected or "")):
+        complain(f"filters know names of --hosts alone: without it, {named[0]} is null")
     return WRONG if has_output else DONE
 
 

@@ -180,6 +180,16 @@ def test_packet_comments_and_names_for_wireshark(names: str, tmp_path: Path) -> 
     assert both[0] == both[1] > 0
 
 
+@pytest.mark.parametrize("command", ["show", "report", "records"])
+def test_filters_say_that_they_know_names_of_files_alone(names: str, command: str) -> None:
+    """Reports name brokers by what they advertise, so a user may try that."""
+    chosen = (command, SAMPLE, "-f", 'broker_host == "kafka-1"')
+    said = "kafkatap: filters know names of --hosts alone: without it, broker_host is null\n"
+    assert said in kafkatap(*chosen).err
+    assert said not in kafkatap(*chosen, "--hosts", names).err
+    assert said not in kafkatap(command, SAMPLE, "-f", "latency > 1h").err
+
+
 MOVES = Path(__file__).resolve().parents[2] / "samples" / "questions"
 FILES = [MOVES / "hosts.hosts.csv", MOVES / "hosts.pods.json"]
 

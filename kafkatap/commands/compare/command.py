@@ -164,7 +164,10 @@ def _finish(
             if not selection.text:
                 complain(f"no request is on the side {name}")
                 has_kafka = False
-            elif nothing_matches(f"request on the side {name}", selection.text, options.html is not None) != DONE:
+            elif (
+                nothing_matches(f"request on the side {name}", selection.text, options.html is not None, options)
+                != DONE
+            ):
                 return WRONG
     from ...comparison.compared import split_texts
 

@@ -143,7 +143,7 @@ def _finish(options: argparse.Namespace, selection: Selection, made: Summary) ->
     found = any(made.index.context.ledger["requests"].values())
     if not made.packets:
         if found:
-            return nothing_matches("exchange", selection.text, has_output=True)
+            return nothing_matches("exchange", selection.text, has_output=True, options=options)
         complain(no_kafka(made.index.context))
         return DAMAGED
     note_key_log(options, made.files, made.index.run.engine.key_log, made.index.context)

@@ -246,7 +246,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
         leaving = selection_of(options).text
         if not leaving:
             complain("no records in this input")
-        elif nothing_matches("record", leaving, target is not None) != DONE:
+        elif nothing_matches("record", leaving, target is not None, options) != DONE:
             return WRONG
     lost = bool(damaged or unread_batches(tally.batches) or tally.wrong_crc or tally.wrong_messages)
     return DONE if (found or written) and not lost else DAMAGED

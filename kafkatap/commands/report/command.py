@@ -261,7 +261,7 @@ def _report(
         complain(no_kafka(context))
     elif not has_requests(report):
         has_output = not run.interrupted and any((options.html, options.csv, options.plots, options.parquet))
-        if nothing_matches("request", selection.text, has_output) != DONE:
+        if nothing_matches("request", selection.text, has_output, options) != DONE:
             return WRONG
     try:
         write_outputs(options, report, whole, run.files)

@@ -173,7 +173,8 @@ class _Task:
             complain(no_kafka(context))
         elif not printed:
             only = f"--only {self.options.only}" if self.options.only else ""
-            nothing_matches("message", " ".join(filter(None, (self.selection.text, only))), has_output=False)
+            selected = " ".join(filter(None, (self.selection.text, only)))
+            nothing_matches("message", selected, has_output=False, options=self.options)
         return DONE if found and not run.damaged and not is_lost else DAMAGED
 
 
