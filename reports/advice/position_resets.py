@@ -178,7 +178,9 @@ def _finding(given: SectionInput, resets: list[_Reset]) -> Finding:
         "to": worst.to, "reset": policy, "partition": worst.partition, "partitions": partitions,
         "clients": len(clients), "resets": len(resets),
     }  # fmt: skip
-    see = ("filter", "error == OFFSET_OUT_OF_RANGE or api == ListOffsets") if worst.direction else _NUMBER_OF_RECORDS
+    shown = "error == OFFSET_OUT_OF_RANGE or api == ListOffsets"
+    shown = f"({shown}) and partition == {worst.partition}" if partitions == 1 else shown
+    see = ("filter", shown) if worst.direction else _NUMBER_OF_RECORDS
     found = POSITION_RESET.found(
         given, {"first": min(reset.begin for reset in resets), "last": max(reset.end for reset in resets)},
         f"{who} {what}: {on}{went}. {why}", 0, numbers,

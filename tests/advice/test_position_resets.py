@@ -136,6 +136,8 @@ def test_a_reader_that_goes_to_the_end_skips_records(runs: int) -> None:
     assert (finding.severity, finding.label, finding.begin) == (ERROR, "records lost", START + 101 * MS)
     assert finding.numbers["records"] == 1000
     assert finding.setting == "retention.ms, retention.bytes, auto.offset.reset"
+    shown = "(error == OFFSET_OUT_OF_RANGE or api == ListOffsets) and partition == 0"
+    assert finding.options[0] == ("filter", shown)
 
 
 def test_a_reader_that_goes_to_the_beginning_missed_what_was_deleted() -> None:
@@ -172,6 +174,7 @@ def test_partitions_and_clients_of_a_topic_are_one_line() -> None:
     assert 'client "billing" (10.0.0.1) and 1 more skipped 1,040 records of 2 partitions of orders: on orders-0 it' in (
         finding.text
     )
+    assert finding.options[0] == ("filter", "error == OFFSET_OUT_OF_RANGE or api == ListOffsets")
     numbers = finding.numbers
     assert (numbers["partitions"], numbers["clients"], numbers["resets"], numbers["asked"]) == (2, 2, 2, 100)
     assert Party("partition", "orders-0") in finding.parties
