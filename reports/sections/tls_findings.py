@@ -17,7 +17,7 @@ from ..encryption import MUCH, NAMED_SHARE, encryption_of, is_mostly_encrypted
 from ..finding_words import counted, how_long
 from ..findings import ERROR, NOTE, WARNING, Finding, Party, Rule
 from ..tls_names import HIDDEN, alert_name
-from .tls_remedies import BROKER, RENEWAL, renewal, tls_remedy
+from .tls_remedies import BROKER, renewal, tls_remedy
 
 #: A certificate that expires so soon after the capture is named, ns.
 EXPIRES_SOON_NS = 30 * 86_400 * units.SECOND
@@ -245,7 +245,7 @@ def _certificates(rows: list[dict[str, int]], context: Context) -> Finding | Non
         "certificate", ERROR if end < at else WARNING, "certificate", text, begin=end if is_within else None,
         numbers={"certificates": len(due), "expires": units.iso(end), "subject": name},
         parties=tuple(Party("host", name) for name in dict.fromkeys(broker for _, _, broker in due)), options=_SHOWN,
-        setting=RENEWAL.setting, remedy=renewal(BROKER).remedy,
+        remedy=renewal(BROKER).remedy,
     )  # fmt: skip
 
 

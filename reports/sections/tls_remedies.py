@@ -16,7 +16,7 @@ _NOTHING_SHARED = (40, 70, 71)
 
 
 class TlsRemedy(NamedTuple):
-    """The setting to change, and what to do."""
+    """The setting to change, "" for none, and what to do."""
 
     setting: str
     remedy: str
@@ -33,7 +33,7 @@ IDENTITY = TlsRemedy(
     "Give the client a certificate (`ssl.keystore.location`; librdkafka: `ssl.certificate.location`) of a CA that "
     "`ssl.truststore.location` of the brokers has.",
 )
-RENEWAL = TlsRemedy("ssl.keystore.location", "Renew the certificate in `ssl.keystore.location` of the {}.")
+_RENEWAL = "Renew the certificate in `ssl.keystore.location` of the {}."
 _PROTOCOL = TlsRemedy(
     "ssl.enabled.protocols",
     "Let both ends share a version and a cipher suite (`ssl.enabled.protocols`, `ssl.cipher.suites`). Brokers with "
@@ -46,7 +46,7 @@ _OF_HIDDEN: Mapping[int, TlsRemedy] = {
 
 def renewal(owner: int) -> TlsRemedy:
     """What to do about the certificate of an end that has expired, or will soon."""
-    return RENEWAL._replace(remedy=RENEWAL.remedy.format(("client", "brokers")[owner]))
+    return TlsRemedy("", _RENEWAL.format(("client", "brokers")[owner]))
 
 
 def tls_remedy(alert: int, by: int) -> TlsRemedy | None:

@@ -247,7 +247,7 @@ def test_remedies() -> None:
     """By the alert, and the end that sent it."""
     settings = {
         (48, 0): "truststore", (48, 1): "keystore", (46, 0): "truststore", (116, 1): "keystore", (256, 1): "keystore",
-        (258, 0): "truststore", (45, 0): "keystore", (70, 1): "enabled.protocols", (40, 0): "enabled.protocols",
+        (258, 0): "truststore", (45, 0): "", (70, 1): "enabled.protocols", (40, 0): "enabled.protocols",
     }  # fmt: skip
     for (alert, by), setting in settings.items():
         remedy = tls_remedy(alert, by)
