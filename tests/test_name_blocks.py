@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import struct
 from pathlib import Path
 
@@ -101,6 +102,9 @@ def test_extracts_keep_them_and_not_those_derived_from_traffic(tmp_path: Path) -
         [("10.0.0.1", "laptop"), ("10.0.0.1", "laptop.example"), ("10.0.1.1", "from-file")]
     )
     assert FROM_TRAFFIC.encode() in made.read_bytes()
+    assert re.search(
+        rb"10\.0\.0\.1:\d+ \(laptop, laptop\.example\) > 10\.0\.1\.1:\d+ \(from-file\), ", made.read_bytes()
+    )
     assert list(names_in(name_resolution(NAMES, FROM_TRAFFIC)[8:-4], big_endian=False)) == []
     made.unlink()
     assert main(["extract", str(path), "-o", str(made), "--anonymize", "--no-progress"]) == 0

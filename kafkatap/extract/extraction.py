@@ -187,14 +187,15 @@ class _Writer:
         rows = index.rows
         if commented is not None:
             rows = rows[np.isin(rows["request_packet_first"], commented)]
-        self.findings = Findings(rows, index.errors, index.context, comments)
+        found = host_names(index.context, index.connections["key"][plan.how != COPY_NONE], index.node_names)
+        context = found.added_to(index.context) if comments else index.context
+        self.findings = Findings(rows, index.errors, context, comments)
         self._interfaces: dict[int, int] = {}  # by id of a SourceInterface, the number of its copy
         self._kept: list[SourceInterface] = []
         self._same: dict[SourceInterface, int] = {}
         self.packets = self.bytes = 0
         self._put(blocks.section_header(f"kafkatap {own_version()}{EXTRACT_MARK}", command))
         if names:
-            found = host_names(index.context, index.connections["key"][plan.how != COPY_NONE], index.node_names)
             if found.derived:
                 self._put(blocks.name_resolution(found.derived, blocks.FROM_TRAFFIC))
             if found.known:  # behind: Wireshark shows the last name of an address

@@ -28,10 +28,24 @@ def is_host_name(text: str) -> bool:
 
 
 class HostNames(NamedTuple):
-    """Names by address: `derived` from the traffic, and those that files or captures have (`known`)."""
+    """Names by address. `derived`: from the traffic, for Wireshark. `known`: those that files or captures have, or
+    else that brokers advertise (`advertised`): an extract may be without the Metadata that says so."""
 
     derived: dict[str, list[str]]
     known: dict[str, list[str]]
+    advertised: dict[str, list[str]]
+
+    def added_to(self, context: Context) -> Context:
+        """A context in which addresses without another name have these, as in reports."""
+        from kafkatap.reports.hosts.host_entry import METADATA, PCAPNG, host_entry
+        from kafkatap.reports.hosts.host_table import HostTable
+
+        entries = [
+            host_entry(address, ", ".join(names), layer=layer)
+            for layer, found in ((METADATA, self.advertised), (PCAPNG, self.known))
+            for address, names in found.items()
+        ]
+        return context._replace(hosts=(context.hosts or HostTable()).with_learned(entries)) if entries else context
 
 
 def host_names(context: Context, keys: Array, nodes: Mapping[int, str]) -> HostNames:
@@ -43,7 +57,7 @@ def host_names(context: Context, keys: Array, nodes: Mapping[int, str]) -> HostN
         address = context.address(number)
         if address is not None and _is_address(address):
             brokers.setdefault(address, set()).add(port)
-    names = _broker_names(brokers, nodes)
+    names, hosts = _broker_names(brokers, nodes)
     for address, client in _clients(context, rows).items():
         if address not in brokers:
             names[address] = [client]
@@ -57,10 +71,10 @@ def host_names(context: Context, keys: Array, nodes: Mapping[int, str]) -> HostN
     known: dict[str, list[str]] = {}
     for address in here:
         own = _own_name(context, address)
-        found = captured.get(address, []) if own is None else [own]
+        found = (captured.get(address) or hosts.get(address)) if own is None else [own]
         if found:
             known[address] = found
-    return HostNames(derived, known)
+    return HostNames(derived, known, {address: hosts[address] for address in here if hosts.get(address)})
 
 
 def _captured_names(context: Context) -> dict[str, list[str]]:
@@ -80,7 +94,10 @@ def _own_name(context: Context, address: str) -> str | None:
     return found[0].name if len(found) == 1 and is_host_name(found[0].name) else None
 
 
-def _broker_names(brokers: Mapping[str, set[int]], nodes: Mapping[int, str]) -> dict[str, list[str]]:
+def _broker_names(
+    brokers: Mapping[str, set[int]], nodes: Mapping[int, str]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The names of brokers by address, and the hosts among them."""
     found: dict[str, list[int]] = {}
     hosts: dict[str, list[str]] = {}
     ports = [int(place.rpartition(":")[2]) for place in nodes.values() if place.rpartition(":")[2].isdigit()]
@@ -97,10 +114,12 @@ def _broker_names(brokers: Mapping[str, set[int]], nodes: Mapping[int, str]) -> 
                 found.setdefault(at[0], []).append(node)
                 if is_host_name(host):
                     hosts.setdefault(at[0], []).append(host)
+    names = {}
     for address, numbers in found.items():
         shown = "-".join(map(str, numbers[:MOST_NODES]))
-        hosts.setdefault(address, []).insert(0, f"broker{'s' if len(numbers) > 1 else ''}-{shown}")
-    return {address: [n for n in known if is_host_name(n)] for address, known in hosts.items()}
+        by_node = f"broker{'s' if len(numbers) > 1 else ''}-{shown}"
+        names[address] = [name for name in (by_node, *hosts.get(address, ())) if is_host_name(name)]
+    return names, hosts
 
 
 def _clients(context: Context, rows: Array) -> dict[str, str]:

@@ -14,7 +14,7 @@ from tests.extract.support import SAMPLES, extracted
 from tests.support.captures import pcap_bytes, write_capture
 from tests.support.tcp import encode
 from tests.support.wireshark import TSHARK
-from tests.wire.kafkatalk import METADATA, KafkaTalk
+from tests.wire.kafkatalk import METADATA, KafkaTalk, small_talk
 
 pytestmark = pytest.mark.skipif(TSHARK is None, reason="needs the program tshark, which is not installed")
 
@@ -102,6 +102,18 @@ def test_names(tmp_path: Path) -> None:
     assert names["10.77.0.10"] == "10.77.0.10"  # several clients
 
 
+def test_an_extract_without_metadata_has_what_brokers_advertise(tmp_path: Path) -> None:
+    """Not node ids and client ids, which whoever reads the extract has."""
+    talk = hostile_talk("billing-7", "kafka-3.example.com")
+    others = small_talk(client=("10.0.0.1", 40_999), time_ns=talk.segments[-1].time_ns, client_id="other")
+    capture = write_capture(tmp_path / "in.pcap", pcap_bytes(encode([*talk.segments, *others.segments])))
+    extracted(capture, tmp_path / "out.pcapng", 'client_id == "other"')
+    made = kafkatap.analyze(str(tmp_path / "out.pcapng"))
+    assert set(made.exchanges["client_id"].to_pylist()) == {"other"}
+    (row,) = made.report(sections="connections").table("connections")
+    assert (row.get("client_host"), row["broker_host"]) == (None, "kafka-3.example.com")
+
+
 def hostile_talk(client_id: str, host: str = "10.0.0.2") -> KafkaTalk:
     talk = KafkaTalk(client_id=client_id)
     talk.tcp.open()
@@ -137,6 +149,9 @@ def test_only_host_names_become_names(host: str, name: str, tmp_path: Path) -> N
         for shown, address in fields(tmp_path / "out.pcapng", "ip.src_host", "ip.src", options=("-N", "n"))
     }
     assert found == {"10.0.0.1": "billing-7", "10.0.0.2": name}
+    ((comment,),) = fields(tmp_path / "out.pcapng", "frame.comment", show='frame.comment contains "request Meta"')
+    assert ("(kafka-3.example.com)" in comment) == (name == "kafka-3.example.com")
+    assert "broker-3" not in comment
 
 
 @pytest.mark.parametrize(
