@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from .capture_reader import CaptureReader
+from .merge import EARLIEST, sort_times
 
 Array = np.ndarray[Any, Any]
 Reader = TypeVar("Reader", bound=CaptureReader)
@@ -16,12 +17,22 @@ class CurrentReader(Generic[Reader]):
     """Has the attributes of a `CaptureReader`'s current block. An heir opens the readers, in `fill`."""
 
     _reader: Reader | None = None
+    #: The time by which the latest packet of the file is sorted; an heir sets it when it opens a reader.
+    sorted_by: int = EARLIEST
 
     @property
     def reader(self) -> Reader:
         """The reader of the current blocks."""
         assert self._reader is not None, "call fill() first"
         return self._reader
+
+    def sort_times(self) -> Array:
+        """The times by which packets[position:count] are sorted among those of other captures (`merge.sort_times`),
+        int64. Call it once for each block that was read."""
+        reader = self.reader
+        found = sort_times(reader.packets["ts"][reader.position : reader.count], reader.is_cut, self.sorted_by)
+        self.sorted_by = int(found[-1])
+        return found
 
     @property
     def buffer(self) -> Array:

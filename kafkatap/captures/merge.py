@@ -40,6 +40,11 @@ def sort_times(times: Array, is_cut: bool, latest: int = EARLIEST) -> Array:
     return found
 
 
+def sorted_by(latest: int, is_cut: bool) -> int:
+    """The time by which a source's packet with the latest time so far is sorted. EARLIEST: there is none."""
+    return latest if latest == EARLIEST else int(sort_times(np.array([latest]), is_cut)[0])
+
+
 class Pending:
     """The packets of a source that were read and not taken yet, as the times by which they are sorted.
 

@@ -20,7 +20,7 @@ from .capture_points import SLACK_NS
 from .capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .current_reader import CurrentReader
 from .identity import identity_at, missing_identity
-from .merge import EARLIEST, sort_times
+from .merge import EARLIEST, sorted_by
 from .packs import Pack
 from .splits import Split, SplitReader
 from .storage import InputFile, is_uri, open_input, read_range
@@ -73,12 +73,12 @@ class PackReader(CurrentReader[CaptureReader]):
         self.file = -1
         #: The files that were opened so far.
         self.files: list[FileRead] = []
+        self._bytes_before = 0  # of the files before the current one
         #: Whether each file so far began when the one before it was over.
         self.is_in_order = True
         self._pack = pack
         self._exact = exact
         self._latest_before = latest
-        self._sorted_by = EARLIEST  # the time by which the latest packet of the file is sorted
         self._bases = bases
         self._seen = seen if bases is not None else ()
         self._block_size = block_size
@@ -96,18 +96,10 @@ class PackReader(CurrentReader[CaptureReader]):
             if not self._open_next():
                 return False
 
-    def sort_times(self) -> Array:
-        """The times by which packets[position:count] are sorted among those of other captures (`merge.sort_times`),
-        int64. Call it once for each block that was read."""
-        reader = self.reader
-        found = sort_times(reader.packets["ts"][reader.position : reader.count], reader.is_cut, self._sorted_by)
-        self._sorted_by = int(found[-1])
-        return found
-
     @property
     def bytes_read(self) -> int:
         """Bytes of the captures so far."""
-        return sum(file.report.bytes for file in self.files)
+        return self._bytes_before + (self.files[-1].report.bytes if self.files else 0)
 
     def take_secrets(self) -> bytes:
         """`CaptureReader.take_secrets`, of all files so far."""
@@ -157,10 +149,11 @@ class PackReader(CurrentReader[CaptureReader]):
             self._secrets += before.take_secrets()
             before.close()
         self._reader = self._opened(split, before)
-        self._sorted_by = EARLIEST
-        if self._latest_before is not None:
-            self._sorted_by = int(sort_times(np.array([self._latest_before]), self._reader.is_cut)[0])
+        self.sorted_by = (
+            EARLIEST if self._latest_before is None else sorted_by(self._latest_before, self._reader.is_cut)
+        )
         self._reader.number_from(1 + (self.file << FILE_BITS if self._bases is None else self._bases[self.file]))
+        self._bytes_before = self.bytes_read
         self.files.append(FileRead(self._reader.report))
         if self._bases is None and split.number == 0:
             self.files[-1].capture = missing_identity(split.path)  # until its first packet is there

@@ -80,6 +80,8 @@ class SplitRun:
         self.task = task
         self._primed, self._next, self._follows, self._merged = task.primed, task.next, task.follows, task.merged
         self.read = read
+        #: How much of messages is decoded: options of its engine.
+        self.decodes: dict[str, Any] = {"all_results": all_results, "apis": apis}
         #: With `task.keep_open`: the flows that are open at the end, as of `SplitEngine.open_flows`.
         self.open_flows: dict[bytes, tuple[FlowState, bool, int | None]] = {}
         #: The flows that end at the end, amid SASL.
@@ -217,19 +219,31 @@ class SplitRun:
         """The packets of open flows of a checkpoint."""
         return self._seams.left
 
-    def packets_of_open_flows(self) -> dict[bytes, Seam]:
-        """All packets that this run had of each flow in `open_flows`, in order."""
+    def last_packets(self, flows: Sequence[bytes], most: int) -> dict[bytes, Seam]:
+        """The last packets that this run had of some flows, in order: at least `most` of each, or all."""
+        found: dict[bytes, Seam] = {}
+        for split, heads in reversed(self._parts(flows)):
+            wanted = {k: head for k, head in heads.items() if k not in found or len(found[k].packets) < most}
+            for key, seam in self._seams.cut(split, wanted, most).items():
+                found[key] = joined([seam, found[key]]) if key in found else seam
+        return found
+
+    def _parts(self, flows: Iterable[bytes]) -> list[tuple[int, dict[bytes, int]]]:
+        """The splits with packets that this run had of some flows, each up to a packet."""
+        own, heads = self.task.split, dict.fromkeys(flows, NOTHING)
+        later = [(split, some) for split, some in self._follows.items() if split != own]
+        return [(own, heads), *((split, {k: h for k, h in some.items() if k in heads}) for split, some in later)]
+
+    def packets_of_merged_flows(self) -> dict[bytes, Seam]:
+        """All packets that this run had of each flow in `open_flows` that was captured at several points, in order."""
         task = self.task
-        parts = [self._seams.cut(task.split, dict.fromkeys(self.open_flows, NOTHING))]
-        for split, heads in self._follows.items():
-            if split != task.split:
-                parts.append(self._seams.cut(split, {k: h for k, h in heads.items() if k in self.open_flows}))
+        parts = [self._seams.cut(*part) for part in self._parts(self.progress)]
         found = {}
-        for key in self.open_flows:
+        for key in self.progress:
             seams = [part[key] for part in parts if key in part]
-            if key not in self.progress:
-                found[key] = joined(seams)
-            elif task.split in self._seams.places:
+            if not seams:
+                continue
+            if task.split in self._seams.places:
                 found[key] = self._decoded(key, seams)
             else:
                 later = [*seams[1:], *([self._seams.waiting[key]] if key in self._seams.waiting else [])]

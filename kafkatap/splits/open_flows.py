@@ -13,7 +13,7 @@ from .checkpoint import OpenFlow
 from .decode import SplitRun
 from .flow_state import History
 from .seams import Seam, SeamPackets, joined, part_of
-from .split_engine import SplitEngine
+from .split_engine import NOTHING, SplitEngine
 
 #: The number of last packets that is tried first, and by which it grows until it is enough.
 FIRST, GROWTH = 16, 4
@@ -21,22 +21,28 @@ FIRST, GROWTH = 16, 4
 _RECORDS = 4
 
 
-def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]:
-    """The flows that are open at the end of a run. `packets`: all packets that the run had of each."""
-    left = {key: packets[key] for key in run.open_flows if key in packets}
+def open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:
+    """The flows that are open at the end of a run."""
+    merged, histories = run.packets_of_merged_flows(), run.task.histories
     # The copies that another point has of packets of earlier captures change nothing.
-    found = _enough(run, {key: seam for key, seam in run.left.items() if key in run.progress and key in left})
-    left = {key: seam for key, seam in left.items() if key not in found}
-    most = FIRST
-    while any(len(seam.packets) > most for seam in left.values()):
-        last = {k: run.without_tokens(k, _last(s, most), s) for k, s in left.items() if len(s.packets) > most}
-        found.update(_enough(run, last))
-        left = {key: seam for key, seam in left.items() if key not in found}
-        most *= GROWTH
-    histories = run.task.histories
-    for key, seam in left.items():
-        found[key] = _open_flow(run, key, run.without_tokens(key, seam, seam), histories.get(key))
-    return found
+    found = _enough(run, {key: seam for key, seam in run.left.items() if key in merged})
+    left, most, read = [key for key in run.open_flows if key not in found], FIRST, 0
+    last = merged
+    while left:
+        # Those with fewer packets than were read have no more. What is read is enough for two tries.
+        if short := [key for key in left if key not in last or read <= len(last[key].packets) <= most]:
+            read = most * GROWTH + 1
+            last = {**last, **run.last_packets([key for key in short if key not in merged], read)}
+        tried = {}
+        for key in (key for key in left if key in last):
+            seam = last[key]
+            if len(seam.packets) > most:
+                tried[key] = run.without_tokens(key, _last(seam, most), seam)
+            else:
+                found[key] = _open_flow(run, key, run.without_tokens(key, seam, seam), histories.get(key))
+        found.update(_enough(run, tried))
+        left, most = [key for key in tried if key not in found], most * GROWTH
+    return {key: found[key] for key in run.open_flows if key in found}
 
 
 def _open_flow(run: SplitRun, key: bytes, seam: Seam, history: History | None) -> OpenFlow:
@@ -64,11 +70,11 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     key_log = run.engine.key_log
     read = ReadOptions(run.read.ports, run.read.definitions, key_log=key_log)
     is_measured = run.engine.assembler.is_measured
-    engine = SplitEngine(histories, read=read, apis=frozenset(), measures=is_measured)
+    engine = SplitEngine(histories, read=read, measures=is_measured, **run.decodes)
     if tried.keys() & run.progress.keys():
         engine.assembler.expect_points(run.task.point_count)
     whole = joined(tried.values(), by_time=True)
-    engine.prime(SeamPackets(whole))
+    engine.prime(SeamPackets(whole), dict.fromkeys(tried, NOTHING))  # as the next run does
     states = engine.states(tried).by_flow()
     return {
         key: _open_flow(run, key, tried[key], histories[key])

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..captures.current_reader import CurrentReader
+from ..captures.merge import EARLIEST, sorted_by
 from ..captures.splits import Split, SplitReader
 
 Array = np.ndarray[Any, Any]
-#: The first packet of a block, the byte of the file at which its record begins, and the earliest time in the block, ns.
-BLOCK_START = np.dtype([("packet", "i8"), ("byte", "i8"), ("time", "i8")])
+#: The first packet of a block, the byte of the file at which its record begins, the earliest time in the block, and the
+#: latest in the blocks before it (EARLIEST: there are none), ns.
+BLOCK_START = np.dtype([("packet", "i8"), ("byte", "i8"), ("time", "i8"), ("latest", "i8")])
 
 
 def union(first: Array, last: Array) -> Array:
@@ -40,12 +42,12 @@ class RangesReader(CurrentReader[SplitReader]):
     """Reads the blocks of a part of a file that have packets of some ranges: like a `PackReader` of it.
 
     `blocks`: BLOCK_START of the whole part, in order; `ranges`: packets, numbered as in `blocks`. Packets are numbered
-    from `base` + 1 on.
+    from `base` + 1 on. `latest`: as of `PackReader`.
     """
 
-    def __init__(self, split: Split, blocks: Array, ranges: Array, base: int) -> None:
+    def __init__(self, split: Split, blocks: Array, ranges: Array, base: int, latest: int | None = None) -> None:
         self._runs = _runs(split, blocks, ranges)
-        self._base = base
+        self._base, self._latest = base, EARLIEST if latest is None else latest
         self.bytes_read = 0
 
     def fill(self) -> bool:
@@ -58,12 +60,13 @@ class RangesReader(CurrentReader[SplitReader]):
             run = next(self._runs, None)
             if run is None:
                 return False
-            split, byte, packet = run
+            split, byte, packet, latest = run
             before = self._reader
             if before is not None:
                 before.close()
             self._reader = SplitReader(split, exact=byte, reuse=before)
             self._reader.number_from(self._base + packet)
+            self.sorted_by = sorted_by(max(latest, self._latest), self._reader.is_cut)
 
     def close(self) -> None:
         if self._reader is not None:
@@ -76,12 +79,14 @@ def _blocks_of(ranges: Array, blocks: Array) -> tuple[Array, Array]:
     return firsts, np.searchsorted(blocks["packet"], ranges[:, 1], "right")
 
 
-def _runs(split: Split, blocks: Array, ranges: Array) -> Iterator[tuple[Split, int, int]]:
-    """Adjacent blocks that have packets of the ranges, as parts of the file: each with its first byte and packet."""
+def _runs(split: Split, blocks: Array, ranges: Array) -> Iterator[tuple[Split, int, int, int]]:
+    """Adjacent blocks that have packets of the ranges, as parts of the file: each with its first byte and packet, and
+    the latest time before."""
     firsts, bytes_ = blocks["packet"], blocks["byte"]
     for low, high in union(*_blocks_of(ranges, blocks)).tolist():
         end = int(bytes_[high]) if high < len(blocks) else split.end
-        yield replace(split, start=int(bytes_[low]), end=end), int(bytes_[low]), int(firsts[low])
+        part = replace(split, start=int(bytes_[low]), end=end)
+        yield part, int(bytes_[low]), int(firsts[low]), int(blocks["latest"][low])
 
 
 class ClearBytes:

@@ -46,10 +46,10 @@ class SeamReader:
             return None
         return self.places[split].block_starts(self.bases[split])
 
-    def cut(self, split: int, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
-        """The packets of flows of a split, each up to a packet, as of `open`."""
+    def cut(self, split: int, heads: Mapping[bytes, int], most: int | None = None) -> dict[bytes, Seam]:
+        """The packets of flows of a split, each up to a packet, as of `open`. `most`: as of `LocatedSplit.cut`."""
         if not heads:
             return {}
         if split in self.places:
-            return self.places[split].cut(heads, self.bases[split], self.datagrams.get(split, ()))
+            return self.places[split].cut(heads, self.bases[split], self.datagrams.get(split, ()), most)
         return {key: self.left[key] for key in heads if key in self.left}

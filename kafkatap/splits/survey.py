@@ -8,10 +8,11 @@ proves.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from kafkatap.reassembly.link_types import RAW
 from kafkatap.reassembly.recent_packets import COPY_NS
 
 from ..captures.capture_reader import CaptureReader
+from ..captures.merge import EARLIEST
 from ..captures.pack_reader import FileRead, PackReader
 from ..captures.splits import SplitReader
 from ..engine.assembly import Assembled, Assembly
@@ -39,7 +41,7 @@ from ..engine.tls.hand_over import hand_overs
 from .datagrams import packet_of_segment
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, fill_tls, flow_bytes, histories, renumber_strings
 from .flow_state import History
-from .packet_ranges import BLOCK_START
+from .packet_ranges import BLOCK_START, RangesReader
 from .quiet_points import QuietPoints
 from .seams import Seam, cut_out, joined
 from .split_engine import NOTHING, Packets, counted, number_by_packet
@@ -285,23 +287,23 @@ class _BlockStarts:
 
     def __init__(self, reader: PackReader) -> None:
         self._reader = reader
-        self._starts: list[tuple[int, int]] = []
+        self._starts: list[tuple[int, int, int]] = []
         self._times: list[int] = []
 
     def fill(self) -> bool:
         """`PackReader.fill`."""
         reader, part = self._reader, self._reader.part
-        before = (1, -1) if part is None else (1 + part.report.packets, part.reached)
+        before = None if part is None else _reached(part)
         if not reader.fill():
             return False
         if reader.part is not None and reader.part.begins is not None:
-            self._starts.append(before if before[1] >= 0 else (1, reader.part.begins))
+            self._starts.append(before or (1, reader.part.begins, EARLIEST))
             self._times.append(int(reader.packets["ts"][reader.position : reader.count].min()))
         return True
 
     def next_block(self, part: SplitReader) -> bool:
         """`CaptureReader.next_block`, if all packets before were read. Call `end_block` when the block was."""
-        start = 1 + part.report.packets, part.reached
+        start = _reached(part)
         if not (part.is_between_blocks and part.next_block()):
             return False
         self._starts.append(start)
@@ -318,9 +320,14 @@ class _BlockStarts:
         if self._reader.interfaces_read or self._reader.part is None or not self._reader.part.split.head:
             return None
         rows = np.zeros(len(self._starts), BLOCK_START)
-        rows["packet"], rows["byte"] = np.array(self._starts, np.int64).reshape(-1, 2).T
+        rows["packet"], rows["byte"], rows["latest"] = np.array(self._starts, np.int64).reshape(-1, 3).T
         rows["time"] = self._times
         return rows
+
+
+def _reached(part: SplitReader) -> tuple[int, int, int]:
+    """Where the next block of a part begins: as BLOCK_START, without its time."""
+    return 1 + part.report.packets, part.reached, EARLIEST if part.report.last is None else part.report.last
 
 
 def _last_packets(rows: Array, blocks: Array) -> Array:
@@ -362,17 +369,27 @@ def survey_split(split: int, reader: PackReader, read: ReadOptions = AS_USUAL) -
     return found
 
 
+class CutFlows(NamedTuple):
+    """Packets of some flows. `has_fragments`: some packets that were read are fragments."""
+
+    seams: dict[bytes, Seam]
+    has_fragments: bool
+
+
 def cut_flows(
-    reader: PackReader, heads: Mapping[bytes, int], datagrams: Sequence[SavedDatagram] = ()
-) -> dict[bytes, Seam]:
+    reader: PackReader | RangesReader, heads: Mapping[bytes, int], datagrams: Sequence[SavedDatagram] = (),
+    most: int | None = None,
+) -> CutFlows:  # fmt: skip
     """The packets of some flows up to their heads. Reads only as far as the last head.
 
-    A segment that came in IP fragments becomes one packet. `datagrams`: those that wait for fragments before.
+    A segment that came in IP fragments becomes one packet. `datagrams`: those that wait for fragments before. `most`:
+    the last ones, at least so many of each flow; None: all.
     """
     assembler = Assembler(keep_flows=True)
     assembler.fragments.restore(datagrams)
     furthest = max(heads.values(), default=0)
-    kept: dict[bytes, list[Seam]] = {}
+    kept: dict[bytes, deque[Seam]] = {}
+    counts: Counter[bytes] = Counter()
     while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:
         packets, times = reader.packets[reader.position : reader.count], reader.sort_times()
         runs = assembler.read_segments(reader.buffer, reader.packets, reader.position, reader.count)
@@ -383,11 +400,15 @@ def cut_flows(
         for flows, rows, data in seen:
             mine = np.flatnonzero(rows["number"] <= wanted[flows])
             for flow in np.unique(flows[mine]).tolist():
-                found = taken(rows, mine[flows[mine] == flow])
+                found, key = taken(rows, mine[flows[mine] == flow][-(most or 0) :]), keys[flow]
                 sorted_by = times[found["number"] - int(packets["number"][0])]
-                kept.setdefault(keys[flow], []).append(cut_out(data, found, sorted_by))
+                parts = kept.setdefault(key, deque())
+                parts.append(cut_out(data, found, sorted_by))
+                counts[key] += len(found)
+                while most is not None and counts[key] - len(parts[0].packets) >= most:
+                    counts[key] -= len(parts.popleft().packets)
         reader.position = reader.count
-    return {key: joined(parts) for key, parts in kept.items()}
+    return CutFlows({key: joined(parts) for key, parts in kept.items()}, assembler.fragments.seen > 0)
 
 
 def _whole_packets(segments: Array, assembler: Assembler, block: Array, packets: Array) -> tuple[Array, Array, Array]:

@@ -224,7 +224,7 @@ class _Split:
         elif sink is None:
             result.connections = NamedConnections.of(run.engine.connections, run.engine)
         if run.open_flows:
-            result.open_flows = open_flows(run, run.packets_of_open_flows())
+            result.open_flows = open_flows(run)
         return result
 
     def _batches(self) -> Iterator[Batch]:

@@ -15,7 +15,7 @@ from kafkatap.spark.stream_state import StateFolder
 from tests.spark.test_stream import Stream, _options
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode
-from tests.wire.kafkatalk import HEARTBEAT, METADATA, KafkaTalk
+from tests.wire.kafkatalk import HEARTBEAT, JOIN_GROUP, METADATA, KafkaTalk, add_exchanges
 
 S = 1_000_000_000
 
@@ -72,3 +72,17 @@ def test_few_packets_of_a_waiting_connection_are_kept(samples: Path, tmp_path: P
     kept = [len(flow.seam.packets) for flow in state.checkpoint.flows.values()]
     assert kept
     assert max(kept) <= 64
+
+
+@pytest.mark.parametrize("api_key", [HEARTBEAT, JOIN_GROUP])
+def test_few_packets_are_kept_of_a_member_that_waits(tmp_path: Path, api_key: int) -> None:
+    """The name of its group is in the waiting request."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    add_exchanges(talk, 100)
+    talk.request(api_key, 1, 1_000, GroupId="billing")
+    stream = Stream(_options(tmp_path))
+    stream.read([capture(tmp_path / "0.pcap", talk.segments)])
+    state = StateFolder(stream.options.checkpoint).last()
+    assert state is not None
+    assert [len(flow.seam.packets) for flow in state.checkpoint.flows.values()] == [16]
