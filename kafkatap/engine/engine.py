@@ -397,9 +397,9 @@ class Engine:
         """Call `watcher` with what connections count when they end."""
         self._ended.on_counted = watcher
 
-    def open_counts(self, is_known: bool = False) -> Counted:
-        """What the connections that did not end count so far. `is_known`: only those that speak something known."""
-        numbers = None
+    def open_counts(self, numbers: Array | None = None, is_known: bool = False) -> Counted:
+        """What the connections that did not end count so far. `numbers`: only these; `is_known`: only those that speak
+        something known."""
         if is_known:
             rows = self.dissector.connections
             is_open = self.assembler.connections["used"][: len(rows)] == ROW_OPEN

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kafkatap.reports.batch import FileInfo
+import numpy as np
+
+from kafkatap.reports.batch import Array, FileInfo
 from kafkatap.reports.sections.twin_findings import twins_in
 
 from ..captures.capture_points import SLACK_NS
@@ -147,7 +149,8 @@ def decoded(read: Captures, publication: Publication, by: str = "topic", since: 
     known = [*before.captures, *((f.first_packet, f.packets, f.capture) for f in context.files)]
     sums = Sums(context.ledger, context.first, context.last, context.not_captured)
     points, infos = plan.points.of_file, read.surveys.by_file()
-    spans = {key: added_spans([*before.spans.get(key, ()), *_spans(read.surveys, points, infos, key)]) for key in flows}
+    files = _file_times(read.surveys, points, infos)
+    spans = {key: added_spans([*before.spans.get(key, ()), *_spans(read.surveys, files, key)]) for key in flows}
     _note_points(flows, spans)
     after = Checkpoint(
         plan.packets, plan.listeners, dict(plan.topic_names), flows, spans, plan.points.read or before.points,
@@ -180,20 +183,37 @@ def _note_points(flows: Mapping[bytes, OpenFlow], spans: Mapping[bytes, Sequence
             flow.seam.packets["point"] = spans[key][-1].point
 
 
-def _spans(surveys: Surveys, points: Mapping[int, int], infos: Mapping[int, FileInfo], key: bytes) -> list[FlowSpan]:
-    """When a flow had packets, a span for each capture: of a flow, only the first and the last packet of captures that
-    are read as one are known."""
+def _file_times(surveys: Surveys, points: Mapping[int, int], infos: Mapping[int, FileInfo]) -> list[Array]:
+    """Of each split, int64 (n, 5) of its files with packets: first and last time in the split, those of the whole file,
+    and the point."""
     found = []
     for survey, numbers in zip(surveys.surveys, surveys.file_numbers, strict=True):
-        if key in survey.flows:
+        rows = []
+        for number, file in zip(numbers, survey.files, strict=False):
+            first, last, whole = file.report.first, file.report.last, infos[number]
+            if first is not None and last is not None:
+                rows.append((first, last, whole.first or first, whole.last or last, points[number]))
+        found.append(np.array(rows, np.int64).reshape(-1, 5))
+    return found
+
+
+def _spans(surveys: Surveys, files: Sequence[Array], key: bytes) -> list[FlowSpan]:
+    """When a flow had packets, a span for each capture: of a flow, only the first and the last packet of captures that
+    are read as one are known. Captures of one point without a gap between them have one span."""
+    found = []
+    for survey, times in zip(surveys.surveys, files, strict=True):
+        if key in survey.flows and len(times):
             flow = survey.flows[key]
-            for number, file in zip(numbers, survey.files, strict=False):
-                first, last = file.report.first, file.report.last
-                if first is not None and last is not None and first <= flow.last and last >= flow.first:
-                    whole = infos[number]
-                    times = max(flow.first, first), min(flow.last, last)
-                    found.append(FlowSpan(*times, whole.first or first, whole.last or last, points[number]))
-    return [span for span in found if span.first <= span.last]
+            first, last = np.maximum(times[:, 0], flow.first), np.minimum(times[:, 1], flow.last)
+            rows = np.column_stack((first, last, times[:, 2:]))[first <= last]
+            rows = rows[np.lexsort(rows.T[::-1])]
+            latest = np.maximum.accumulate(rows[:, 3])
+            is_apart = (rows[1:, 2] > latest[:-1] + SLACK_NS) | (np.ptp(times[:, 4]) != 0)
+            for part in np.split(rows, np.flatnonzero(is_apart) + 1):
+                if len(part):
+                    low, high = part.min(axis=0).tolist(), part.max(axis=0).tolist()
+                    found.append(FlowSpan(low[0], high[1], low[2], high[3], low[4]))
+    return found
 
 
 def _added(before: Sums, sums: Sums, counts: SplitCounts | None) -> Sums:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
+from kafkatap.reassembly.dtypes import ROW_OPEN
 
 from ..engine.ended_connections import BYTE_PLACES, Counted
 from ..engine.known_twins import SEEN_TWICE
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
 
 Array = np.ndarray[Any, Any]
+#: A connection when a capture was over. `waits`: some of its segments wait for others.
+_SEEN = np.dtype([("serial", "i8"), ("packets", "i8"), ("waits", "?")])
 #: What an engine counts: by section and part.
 Ledger = dict[str, dict[str, int]]
 #: The outcomes that are parts of the section "requests".
@@ -82,6 +85,7 @@ class CaptureLedgers:
         self._before: Ledger = {}
         self._open = Counted.none()  # as they were when the capture began
         self._last: Array = np.zeros(0, np.int64)  # the last capture with packets of each of them
+        self._seen: Array = np.zeros(0, _SEEN)  # by number, all connections as they were then
         self._ledgers: dict[int, list[Ledger]] = {}
         self._ended: dict[int, Array] = {}  # counts of connections
         self._resumed: dict[int, int] = {}  # by serial, the last capture of an earlier run that has it
@@ -146,12 +150,33 @@ class CaptureLedgers:
         copies, new["packets"]["duplicate"] = new["packets"]["duplicate"], 0  # they count with their connections
         new["packets"]["tcp"] += copies
         self._ledgers.setdefault(capture, []).append(new)
-        now_open = self._engine.open_counts().in_order()
-        at = self._add(now_open)
-        is_new = at < 0
-        has_more = is_new | (now_open.packets != self._open.packets[at]) if len(self._open.serials) else is_new
-        last = self._last[at] if len(self._open.serials) else np.zeros(len(at), np.int64)
-        self._open, self._last = now_open, np.where(has_more, capture, last)
+        found = self._engine.open_counts(self._changed())
+        at = self._add(found)
+        is_new, places = at < 0, at[at >= 0]
+        has_more = found.packets[~is_new] != self._open.packets[places]
+        self._last[places[has_more]] = capture
+        self._open.packets[places], self._open.counts[places] = found.packets[~is_new], found.counts[~is_new]
+        if is_new.any():
+            whole = Counted(
+                *(np.concatenate((mine, more[is_new])) for mine, more in zip(self._open, found, strict=True))
+            )
+            order = np.argsort(whole.serials)
+            self._open = Counted(*(column[order] for column in whole))
+            self._last = np.append(self._last, np.full(int(is_new.sum()), capture))[order]
+
+    def _changed(self) -> Array | None:
+        """The numbers of the connections that count more than when the last capture was over, and perhaps others. None:
+        all can."""
+        assembler, before = self._engine.assembler, self._seen
+        rows, held = assembler.connections, assembler.directions["held"]
+        now = self._seen = np.zeros(len(rows), _SEEN)
+        now["serial"], now["packets"] = rows["serial"], rows["packets"]
+        now["waits"] = (held[: 2 * len(rows)].reshape(-1, 2) >= 0).any(axis=1)
+        if self._engine.tls.tracked:  # what waits there is decrypted when others know the secrets
+            return None
+        before = np.append(before, np.zeros(max(len(rows) - len(before), 0), _SEEN))[: len(rows)]
+        has_more = (now["serial"] != before["serial"]) | (now["packets"] != before["packets"])
+        return np.flatnonzero((rows["used"] == ROW_OPEN) & (has_more | now["waits"] | before["waits"]))
 
     def _add_ended(self, ended: Counted) -> None:
         """Add connections that ended."""

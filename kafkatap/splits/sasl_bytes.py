@@ -74,6 +74,7 @@ class SaslFrames:
         self._orphans: dict[int, list[_Frame]] = {}
         self._first: dict[int, int] = {}  # the packet of the first frame
         self._latest: dict[int, bool] = {}
+        self._any_sasl = was_authenticating  # whether a latest frame can be of SASL
 
     def look(self, frames: Frames) -> None:
         """See the frames of a drain."""
@@ -84,6 +85,9 @@ class SaslFrames:
         connections, api_keys = frames.rows["connection"][slots], frames.rows["api_key"][slots]
         with_token = (api_keys == _AUTHENTICATE) | (frames.links["token"][slots] > 0)
         is_sasl, is_asked = with_token | (api_keys == _HANDSHAKE), with_token | (api_keys >= 0)
+        self._any_sasl |= bool(is_sasl.any())
+        if not self._any_sasl:
+            return
         keys, latest = np.unique(connections[is_asked][::-1], return_index=True)
         self._latest.update(zip(keys.tolist(), is_sasl[is_asked][::-1][latest].tolist(), strict=True))
         if self._was_authenticating:

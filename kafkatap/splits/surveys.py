@@ -31,6 +31,7 @@ class Surveys:
     split_size: int = 0
     surveys: list[SplitSurvey] = field(init=False)
     _can_repack: set[int] = field(init=False)
+    _infos: dict[int, dict[int, FileInfo]] = field(init=False, default_factory=dict)  # `by_file`, by `base`
 
     def __post_init__(self) -> None:
         self.surveys = [SplitSurvey(i) for i in range(len(self.places))]
@@ -43,6 +44,7 @@ class Surveys:
         if choose is not None:
             self._run(survey, self._without(choose(self.by_file())))
         self._leave_out_void()
+        self._infos.clear()
         for i, found in enumerate(self.surveys):
             seen = tuple((read.head_time, read.report.packets) for read in found.files)
             self.places[i] = replace(self.places[i], seen=seen, blocks=found.blocks)
@@ -55,6 +57,7 @@ class Surveys:
 
     def _run(self, survey: Survey, again: Iterable[int]) -> None:
         """Survey splits until they fit together."""
+        self._infos.clear()
         while again:
             for split, found in survey(list(again)).items():
                 self.surveys[split] = found
@@ -87,14 +90,16 @@ class Surveys:
 
     def by_file(self, base: int = 0) -> dict[int, FileInfo]:
         """The same by the number of the file."""
-        return {
-            number: FileInfo(
-                without_credentials(report.path), report.kind, report.first_packet, report.packets, report.bytes,
-                report.link_types, report.first, report.last, report.drops, report.damage, capture=capture,
-                captured_bytes=report.captured_bytes, empty_packets=report.empty_packets, names=tuple(report.names),
-            )
-            for number, (report, capture) in self.reports(base).items()
-        }  # fmt: skip
+        if base not in self._infos:
+            self._infos[base] = {
+                number: FileInfo(
+                    without_credentials(report.path), report.kind, report.first_packet, report.packets, report.bytes,
+                    report.link_types, report.first, report.last, report.drops, report.damage, capture=capture,
+                    captured_bytes=report.captured_bytes, empty_packets=report.empty_packets, names=tuple(report.names),
+                )
+                for number, (report, capture) in self.reports(base).items()
+            }  # fmt: skip
+        return self._infos[base]
 
     def reports(self, base: int = 0) -> dict[int, tuple[FileReport, int]]:
         """A report on each file, by its number and in order, and its identity. `base`: packets before all of them."""

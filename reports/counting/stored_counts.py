@@ -40,12 +40,12 @@ COLUMNS = (
 _BYTES = "latin-1"
 #: Of the column `numbers`.
 _WORD = np.dtype("<i8")
-#: A place and a number of a name are together an int64.
-_PLACE_SHIFT = 32
+#: Numbers are sorted if there are fewer than one of so many.
+_DENSE = 32
 
 
 def stored_table(parts: Iterable[tuple[Part, Array]], names: Names) -> tuple[pa.Table, Array]:
-    """A row of COLUMNS for each place that has rows of a part, and these places: int64, ascending. `parts`: with the
+    """A row of COLUMNS for each place that has rows of a part, part by part, and these places: int64. `parts`: with the
     place of each row, int64 (n,), from 0 on. `names`: the meaning of the numbers in keys."""
     import pyarrow as pa
 
@@ -72,9 +72,7 @@ def stored_table(parts: Iterable[tuple[Part, Array]], names: Names) -> tuple[pa.
         ),
         texts, addresses,
     ]  # fmt: skip
-    order = np.argsort(places, kind="stable")
-    table = pa.table(columns, names=schema.names).cast(schema)
-    return table.take(arrow_indices(order)), places[order]
+    return pa.table(columns, names=schema.names).cast(schema), places
 
 
 class _Rows(NamedTuple):
@@ -91,7 +89,9 @@ class _Rows(NamedTuple):
     @classmethod
     def of(cls, part: Part, places: Array) -> Self:
         order = np.argsort(places, kind="stable")
-        distinct, owners, counts = np.unique(places[order], return_inverse=True, return_counts=True)
+        is_first = np.diff(places[order], prepend=-1) != 0
+        distinct, owners = places[order][is_first], np.cumsum(is_first) - 1
+        counts = np.bincount(owners, minlength=len(distinct))
         at = np.arange(len(order)) - (np.cumsum(counts) - counts)[owners]  # of each row among those of its place
         keys, named = part.keys[order], {}
         for kind in (TEXT, ADDRESS):
@@ -126,11 +126,20 @@ def _number_apart(keys: Array, columns: Sequence[int], owners: Array, places: in
     if not columns:
         return np.zeros(0, np.int64), np.zeros(places, np.int64)
     own = keys[:, columns]
-    has_name = own >= 0
-    found, own[has_name] = np.unique((owners[:, None] << _PLACE_SHIFT | own)[has_name], return_inverse=True)
-    firsts = np.searchsorted(found, np.arange(places + 1) << _PLACE_SHIFT)
+    has_name, width = own >= 0, int(own.max(initial=-1)) + 1
+    found, own[has_name] = _distinct((owners[:, None] * width + own)[has_name], places * width)
+    firsts = np.searchsorted(found, np.arange(places + 1) * width)
     keys[:, columns] = np.where(has_name, own - firsts[owners][:, None], -1)
-    return found & ((1 << _PLACE_SHIFT) - 1), np.diff(firsts)
+    return found - np.repeat(np.arange(places) * width, np.diff(firsts)), np.diff(firsts)
+
+
+def _distinct(numbers: Array, end: int) -> tuple[Array, Array]:
+    """The distinct ones of some numbers from 0 to `end`, ascending, and the place of each number among these."""
+    if end > _DENSE * len(numbers):
+        return np.unique(numbers, return_inverse=True)
+    there = np.zeros(end, bool)
+    there[numbers] = True
+    return np.flatnonzero(there), np.cumsum(there)[numbers] - 1
 
 
 def _lists(parts: Sequence[tuple[Array, Array]], name_of: Callable[[int], str]) -> pa.Array:

@@ -66,7 +66,7 @@ def kept_table(
     totals = pa.Table.from_arrays([*columns, *empty], schema=rows.schema)
     of_rows = np.concatenate((used, of_rows))
     order = np.argsort(of_rows, kind="stable")
-    rows, of_rows = pa.concat_tables([totals, rows]).take(arrow_indices(order)), of_rows[order]
+    rows, of_rows = pa.concat_tables([totals, rows]).combine_chunks().take(arrow_indices(order)), of_rows[order]
     hours = arrow_numbers(places[of_rows, 1] * HOUR, arrow_type(TIME))
     return rows.add_column(0, "hour", hours), places[of_rows, 0]
 

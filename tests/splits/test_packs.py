@@ -24,7 +24,7 @@ from kafkatap.spark.captures import Captures, DamagedCaptureError
 from kafkatap.spark.job import Job
 from kafkatap.spark.job_result import ignore
 from kafkatap.spark.output.delta import read_table
-from kafkatap.splits.capture_ledgers import sum_ledgers
+from kafkatap.splits.capture_ledgers import CaptureLedgers, sum_ledgers
 from tests.splits.join_support import Joined, assert_same, check, compared, join, local, packets_at_random
 from tests.splits.join_talks import TALKS, busy, lossy, pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture
@@ -438,6 +438,20 @@ def test_ledgers_of_the_files_of_packs_add_up(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- planning
+
+
+@pytest.mark.parametrize("talk", sorted(TALKS))
+def test_ledgers_count_what_has_changed(tmp_path: Path, talk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger of a capture is the same if all connections are counted whenever a capture is over."""
+    whole = write(tmp_path / "whole.pcap", TALKS[talk]())
+    paths = rotated(whole, tmp_path / "files", packets_at_random(whole, 9, 1))
+
+    def ledgers() -> object:
+        return Captures(None, paths, 1 << 20)._planned.ledgers()
+
+    found = ledgers()
+    monkeypatch.setattr(CaptureLedgers, "_changed", lambda _: None)
+    assert found == ledgers()
 
 
 def test_what_is_packed(tmp_path: Path) -> None:

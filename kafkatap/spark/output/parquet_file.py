@@ -49,7 +49,9 @@ class ParquetFile:
         self._groups: list[Any] = []
         with naming(self._path):
             self._stream = folder.open_output(name)
-            self._writer = pq.ParquetWriter(self._stream, schema, compression="zstd", metadata_collector=self._groups)
+            self._writer = pq.ParquetWriter(
+                self._stream, schema, compression="zstd", use_dictionary=_texts(schema), metadata_collector=self._groups
+            )
 
     @property
     def size(self) -> int:
@@ -90,6 +92,16 @@ class ParquetFile:
             with suppress(Exception):  # the first error is the one that counts
                 end()
         self._writer.is_open = False  # otherwise it is closed once more when it is deleted, and complains
+
+
+def _texts(schema: pa.Schema) -> list[str]:
+    """The columns of texts and their lists: their values repeat. Numbers are smaller, and written sooner, without a
+    dictionary."""
+    import pyarrow as pa
+
+    plain = [f.name for f in schema if pa.types.is_string(f.type)]
+    lists = [f for f in schema if pa.types.is_list(f.type) and pa.types.is_string(f.type.value_type)]
+    return [*plain, *(f"{f.name}.list.element" for f in lists)]
 
 
 def stat_columns(schema: pa.Schema) -> list[str]:
