@@ -8,7 +8,6 @@ proves.
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,9 +19,9 @@ from kafkatap.dissector.dissector import Dissector
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.engine.tls.facts import TlsFacts
 from kafkatap.kernels import arrays
-from kafkatap.kernels.arrays import as_bytes, taken
+from kafkatap.kernels.arrays import as_bytes, groups_of, taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import CHUNK, FLOW, FROM_HELD, OPENING_SYN
+from kafkatap.reassembly.dtypes import CHUNK, FLOW, FROM_HELD, OPENING_SYN, PACKET
 from kafkatap.reassembly.flows import KEY_BYTES
 from kafkatap.reassembly.fragments import SavedDatagram
 from kafkatap.reassembly.link_types import RAW
@@ -51,6 +50,8 @@ Array = np.ndarray[Any, Any]
 _HEAD_KEPT = 512
 #: A connection of a split that has ended: the fields of FLOW_ROW for it, and the number of its flow.
 _CONNECTION = np.dtype([(name, "i4" if name == "flow" else FLOW_ROW[name]) for name in FLOW_ROW.names or ()])
+#: Bytes of packets that are cut out before those that are not needed are dropped.
+_KEPT = 32 << 20
 #: A LISTENER row as a tuple.
 Listener = tuple[int, ...]
 
@@ -387,28 +388,73 @@ def cut_flows(
     """
     assembler = Assembler(keep_flows=True)
     assembler.fragments.restore(datagrams)
-    furthest = max(heads.values(), default=0)
-    kept: dict[bytes, deque[Seam]] = {}
-    counts: Counter[bytes] = Counter()
+    furthest, kept = max(heads.values(), default=0), _KeptPackets(most)
     while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:
         packets, times = reader.packets[reader.position : reader.count], reader.sort_times()
         runs = assembler.read_segments(reader.buffer, reader.packets, reader.position, reader.count)
         seen = [_whole_packets(segments, assembler, reader.buffer, packets) for segments in runs]
         assembler.end_block()
-        keys = assembler.flow_keys()
-        wanted = np.array([heads.get(key, 0) for key in keys] or [0], np.int64)
+        wanted = np.array([heads.get(key, 0) for key in assembler.flow_keys()] or [0], np.int64)
         for flows, rows, data in seen:
-            mine = np.flatnonzero(rows["number"] <= wanted[flows])
-            for flow in np.unique(flows[mine]).tolist():
-                found, key = taken(rows, mine[flows[mine] == flow][-(most or 0) :]), keys[flow]
-                sorted_by = times[found["number"] - int(packets["number"][0])]
-                parts = kept.setdefault(key, deque())
-                parts.append(cut_out(data, found, sorted_by))
-                counts[key] += len(found)
-                while most is not None and counts[key] - len(parts[0].packets) >= most:
-                    counts[key] -= len(parts.popleft().packets)
+            kept.add(flows, rows, data, times[rows["number"] - int(packets["number"][0])], wanted)
         reader.position = reader.count
-    return CutFlows({key: joined(parts) for key, parts in kept.items()}, assembler.fragments.seen > 0)
+    return CutFlows(kept.by_flow(assembler.flow_keys()), assembler.fragments.seen > 0)
+
+
+class _KeptPackets:
+    """The packets of flows by their numbers. `most`: as of `cut_flows`."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._seams: list[Seam] = []
+        self._flows: list[Array] = []  # of the packets of each seam
+        self._size, self._full = 0, _KEPT
+
+    def add(self, flows: Array, rows: Array, data: Array, times: Array, wanted: Array) -> None:
+        """Add packets (PACKET `rows` of bytes in `data`) with their flows. `wanted`: by flow, the last packet."""
+        mine = np.flatnonzero(rows["number"] <= wanted[flows])
+        mine = mine[self._chosen(flows[mine])]
+        if not len(mine):
+            return
+        self._flows.append(flows[mine])
+        self._seams.append(cut_out(data, taken(rows, mine), times[mine]))
+        self._size += self._seams[-1].size
+        if self._most is not None and self._size > self._full:
+            flows, whole = self._whole()
+            chosen = self._chosen(flows)
+            kept = cut_out(whole.data, taken(whole.packets, chosen), whole.times[chosen])
+            self._flows, self._seams, self._size = [flows[chosen]], [kept], kept.size
+            self._full = max(_KEPT, 2 * self._size)
+
+    def _chosen(self, flows: Array) -> Array:
+        """The places of the packets that are kept of some, ascending. `flows`: of each, in order."""
+        if self._most is None:
+            return np.arange(len(flows))
+        order = np.argsort(flows, kind="stable")
+        ends = np.searchsorted(flows[order], flows[order], "right")
+        return np.sort(order[ends - np.arange(len(order)) <= self._most])
+
+    def _whole(self) -> tuple[Array, Seam]:
+        """All packets in the order of their numbers, and their flows."""
+        none = joined(())
+        ends = np.cumsum([0, *(len(seam.data) for seam in self._seams)])
+        rows = np.concatenate([as_bytes(none.packets), *(as_bytes(seam.packets) for seam in self._seams)]).view(PACKET)
+        rows["at"] += np.repeat(ends[:-1], [len(seam.packets) for seam in self._seams])
+        data = np.concatenate([none.data[:0], *(seam.data for seam in self._seams)])
+        times = np.concatenate([none.times, *(seam.times for seam in self._seams)])
+        order = np.argsort(rows["number"], kind="stable")
+        flows = np.concatenate([np.zeros(0, np.int64), *self._flows])[order]
+        return flows, Seam(taken(rows, order), data, times[order])
+
+    def by_flow(self, keys: Sequence[bytes]) -> dict[bytes, Seam]:
+        """The packets of each flow. `keys`: of all flows."""
+        flows, whole = self._whole()
+        chosen, found = self._chosen(flows), {}
+        for [flow], at in groups_of(flows[chosen]):
+            places = chosen[at]
+            times = np.maximum.accumulate(whole.times[places])
+            found[keys[flow]] = cut_out(whole.data, taken(whole.packets, places), times)
+        return found
 
 
 def _whole_packets(segments: Array, assembler: Assembler, block: Array, packets: Array) -> tuple[Array, Array, Array]:
