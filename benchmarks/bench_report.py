@@ -39,9 +39,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 BUFFER = 4 << 20
 MIB = 1 << 20
+
+
+class Usage(NamedTuple):
+    """What a run took: wall seconds, processor seconds, peak resident bytes."""
+
+    seconds: float
+    processor: float
+    peak_bytes: int
 
 
 @dataclass(slots=True)
@@ -49,13 +58,25 @@ class Contender:
     """One row of the table: a command, and the result of each round."""
 
     name: str
-    run: Callable[[], tuple[float, int]]
-    seconds: list[float] = field(default_factory=list)
-    peak_bytes: int = 0
+    run: Callable[[], Usage]
+    rounds: list[Usage] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> list[float]:
+        return [each.seconds for each in self.rounds]
+
+    @property
+    def processor(self) -> float:
+        """The median of the processor seconds."""
+        return statistics.median(each.processor for each in self.rounds)
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(each.peak_bytes for each in self.rounds)
 
 
-def run_child(command: list[str], environment: Mapping[str, str] = os.environ) -> tuple[float, int]:
-    """Wall seconds and peak resident bytes of a command. Its output is discarded; a failure ends the benchmark."""
+def run_child(command: list[str], environment: Mapping[str, str] = os.environ) -> Usage:
+    """Run a command. Its output is discarded; a failure ends the benchmark."""
     with open(os.devnull, "r+b") as null, tempfile.TemporaryFile() as errors:
         actions = [(os.POSIX_SPAWN_DUP2, f, n) for n, f in enumerate((null.fileno(), null.fileno(), errors.fileno()))]
         started = time.perf_counter()
@@ -67,10 +88,10 @@ def run_child(command: list[str], environment: Mapping[str, str] = os.environ) -
             errors.seek(0)
             text = errors.read().decode(errors="replace")[-2000:]
             raise SystemExit(f"{shlex.join(command)} ended with {code}:\n{text}")
-    return seconds, usage.ru_maxrss * 1024
+    return Usage(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-def run_in_empty_home(command: list[str], folder: Path) -> tuple[float, int]:
+def run_in_empty_home(command: list[str], folder: Path) -> Usage:
     """`run_child` with a home directory in which nothing is."""
     home = Path(tempfile.mkdtemp(prefix="home-", dir=folder))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
@@ -84,20 +105,18 @@ def run_rounds(contenders: Sequence[Contender], rounds: int) -> None:
     """Run each contender once per round, and add its results."""
     for number in range(rounds):
         for contender in contenders:
-            seconds, peak = contender.run()
-            contender.seconds.append(seconds)
-            contender.peak_bytes = max(contender.peak_bytes, peak)
+            contender.rounds.append(contender.run())
         print(f"{Path(sys.argv[0]).stem}: round {number + 1} of {rounds} done", file=sys.stderr)
 
 
-def read_plainly(path: Path) -> tuple[float, int]:
-    """Read a file into one buffer of 4 MiB: wall seconds, and 0 for its memory."""
+def read_plainly(path: Path) -> Usage:
+    """Read a file into one buffer of 4 MiB: 0 for its memory."""
     buffer = bytearray(BUFFER)
-    started = time.perf_counter()
+    started, processor = time.perf_counter(), time.process_time()
     with open(path, "rb", buffering=0) as file:
         while file.readinto(buffer):
             pass
-    return time.perf_counter() - started, 0
+    return Usage(time.perf_counter() - started, time.process_time() - processor, 0)
 
 
 def head_of(path: Path, folder: Path, packets: int = 50) -> Path:

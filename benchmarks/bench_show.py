@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench_report import MIB, Contender, run_child, run_rounds
+from bench_report import MIB, Contender, Usage, run_child, run_rounds
 
 
-def first_line(command: list[str]) -> tuple[float, int]:
+def first_line(command: list[str]) -> Usage:
     """Seconds until a command prints its first line. The command is then terminated."""
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
@@ -31,13 +31,13 @@ def first_line(command: list[str]) -> tuple[float, int]:
         child.terminate()
     if not line:
         raise SystemExit(f"{shlex.join(command)} printed nothing")
-    return seconds, 0
+    return Usage(seconds, 0.0, 0)
 
 
 def contenders(command: list[str], path: str, folder: str) -> list[Contender]:
     """The commands to time. The others are compared with the first."""
 
-    def whole(*words: str) -> Callable[[], tuple[float, int]]:
+    def whole(*words: str) -> Callable[[], Usage]:
         return lambda: run_child([*command, *words, path])
 
     return [

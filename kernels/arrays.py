@@ -149,11 +149,10 @@ def groups_of(*columns: np.ndarray[Any, Any]) -> Iterator[tuple[list[int], np.nd
     if (rows == rows[0]).all():
         yield rows[0].tolist(), np.arange(len(rows))
         return
-    distinct, codes = np.unique(rows, axis=0, return_inverse=True)
-    codes = codes.reshape(-1)
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes)).tolist()
-    for values, begin, end in zip(distinct.tolist(), [0, *ends], ends, strict=False):
+    order = np.lexsort(columns[::-1])
+    rows = rows[order]
+    begins = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
+    for values, begin, end in zip(rows[begins].tolist(), begins, [*begins[1:], len(rows)], strict=True):
         yield values, order[begin:end]
 
 

@@ -24,6 +24,7 @@ Array = np.ndarray[Any, Any]
 _SASL_AUTHENTICATE, _FLEXIBLE = 36, 2
 #: Bytes of a body that are copied: the token that is examined, and what comes before it.
 _COPIED = EXAMINED + (1 << 15) + 64
+_NO_FACTS: Array = np.zeros(0, FACT)
 
 
 def token_facts(jobs: Array, frames: Frames, strings: StringTable, wanted: frozenset[int]) -> Array:
@@ -32,6 +33,8 @@ def token_facts(jobs: Array, frames: Frames, strings: StringTable, wanted: froze
     slots = jobs["frame"] >> 1
     is_bare = frames.links["token"][slots] == 1
     chosen = np.flatnonzero(is_bare | (frames.rows["api_key"][slots] == _SASL_AUTHENTICATE))
+    if not len(chosen):
+        return _NO_FACTS
     jobs, rows = taken(jobs, chosen), frames.rows[slots[chosen]]
     columns = (jobs["frame"] & 1, jobs["source"], jobs["at"], jobs["end"], is_bare[chosen], rows["api_version"])
     found = []  # place in `rows`, kind, message, user, mechanism

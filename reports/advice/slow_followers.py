@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import is_among, taken
+from kafkatap.kernels.arrays import distinct_values, taken
 
 from .. import units
+from ..batch import rows_of
 from ..counting.percentiles import percentile
 from ..finding_words import and_more
 from ..findings import Finding, Party
@@ -49,30 +50,30 @@ class _Follower:
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    every = given.once(follower_waits.charged_requests)
-    charged = {key: charge for key, charge in every.items() if charge.is_slow or not charge.wait}
-    if not charged:
-        return []
+    charged = given.once(follower_waits.charged_requests)
     written = follower_waits.WRITTEN.among(given.events(follower_waits.READ_BY))
     _, first = np.unique(written["exchange"], return_index=True)
     written = taken(written, np.sort(first))
-    written = written[is_among(written["exchange"], np.fromiter(charged, np.int64, len(charged)))]
+    charge = rows_of(charged.exchange[charged.is_slow], written["exchange"])
+    written, charge = taken(written, np.flatnonzero(charge >= 0)), np.flatnonzero(charged.is_slow)[charge[charge >= 0]]
     total, followers = int((written["time"] - written["begin"]).sum()), dict[int, _Follower]()
-    columns = ("exchange", "time", "begin", "packet", "client_id")
-    for key, end, begin, packet, client in zip(*(written[name].tolist() for name in columns), strict=True):
-        wait, number, own, _ = charged[key]
-        if not wait:
+    wait, number, own = charged.wait[charge], charged.follower[charge], charged.own[charge]
+    for follower in distinct_values(number[wait > 0]).tolist():
+        mine = np.flatnonzero((number == follower) & (wait > 0))
+        if len(mine) < _LEAST or own[mine].sum() < _SHARE * total:
             continue
-        row = followers.setdefault(number, _Follower())
-        row.requests.append(_Wait(begin, end, wait, packet))
-        row.own_ns += own
-        name = given.context.text(client)
-        row.clients[name] = row.clients.get(name, 0) + own
+        row = followers[follower] = _Follower()
+        columns = (*(written[name][mine] for name in ("begin", "time", "packet", "client_id")), wait[mine], own[mine])
+        for begin, end, packet, client, waited, of_it in zip(*(column.tolist() for column in columns), strict=True):
+            row.requests.append(_Wait(begin, end, waited, packet))
+            row.own_ns += of_it
+            name = given.context.text(client)
+            row.clients[name] = row.clients.get(name, 0) + of_it
     addresses = follower_waits.follower_addresses(given)
     return [
         _finding(given.once(Cluster), number, addresses.get(number), row, len(written), total)
         for number, row in followers.items()
-        if len(row.requests) >= _LEAST and row.own_ns >= _SHARE * total and (_p99(row) or 0) >= _SLOW_NS
+        if (_p99(row) or 0) >= _SLOW_NS
     ]
 
 

@@ -314,27 +314,29 @@ def follower_addresses(given: SectionInput) -> dict[int, str | None]:
     return {node: context.address(ip) for node, ip in ends}
 
 
-class Charge(NamedTuple):
-    """What a request waited for: how long (ns), the follower (-1: none), of the wait the follower's own time, and
-    whether that one was slow (`Waits`)."""
+class Charges(NamedTuple):
+    """What requests waited for, by the key of their exchange: int64 (n,) each but `is_slow`, which is bool.
 
-    wait: int = 0
-    follower: int = -1
-    own: int = 0
-    is_slow: bool = True
+    `wait`: how long, ns. `follower`: -1 for none. `own`: of the wait the follower's own time. `is_slow`: whether that
+    one was slow (`Waits`).
+    """
+
+    exchange: Array
+    wait: Array
+    follower: Array
+    own: Array
+    is_slow: Array
 
 
-NOT_CHARGED = Charge()
-
-
-def charged_requests(given: SectionInput) -> dict[int, Charge]:
-    """The longest wait of each request over its partitions, by the exchange's key."""
-    charged: dict[int, Charge] = {}
-    for _, waits in given.once(all_waits):
-        columns = (waits.events["exchange"], waits.wait_ns, waits.follower, waits.own_ns, waits.is_slow)
-        for key, *mine in zip(*(column.tolist() for column in columns), strict=True):
-            charged[key] = max(charged.get(key, NOT_CHARGED), Charge(*mine))
-    return charged
+def charged_requests(given: SectionInput) -> Charges:
+    """The longest wait of each request over its partitions."""
+    found = [waits for _, waits in given.once(all_waits)]
+    parts = [(each.events["exchange"], each.wait_ns, each.follower, each.own_ns, each.is_slow) for each in found]
+    columns = [np.concatenate(part) for part in zip(*parts, strict=True)] or [np.zeros(0, np.int64)] * 5
+    order = np.lexsort(columns[::-1])
+    keys = columns[0][order]
+    exchange, wait, follower, own, is_slow = (column[order[np.diff(keys, append=-1) != 0]] for column in columns)
+    return Charges(exchange, wait, follower, own, is_slow.astype(bool) | (wait == 0))
 
 
 #: What reads them, once for the section `replication` and for advice.

@@ -6,7 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from kafkatap.dissector.kafka.error_codes import ErrorCode, error_codes
+from kafkatap.kernels.arrays import groups_of
 
 from .. import units
 from ..batch import Context, endpoint
@@ -141,13 +144,12 @@ def exchanges_by_client(counts: ReportCounts, context: Context) -> dict[tuple[st
     """By client_id and API."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     values = value_columns(counts.groups, tally.GROUP_VALUES)
+    numbers = np.stack([values[name] for name in _TRIED], axis=1)
     found: dict[tuple[str | None, str], Tried] = {}
-    for client, key, *numbers in zip(
-        columns["client_id"].tolist(), columns["api_key"].tolist(), *(values[name].tolist() for name in _TRIED),
-        strict=True,
-    ):  # fmt: skip
+    for (client, key), rows in groups_of(columns["client_id"], columns["api_key"]):
         who = (context.text(client), api_label(key))
-        found[who] = found.get(who, Tried()).plus(numbers)
+        sums = (*numbers[rows, :-1].sum(axis=0).tolist(), int(numbers[rows, -1].max()))
+        found[who] = found[who].plus(sums) if who in found else Tried(*sums)
     return found
 
 

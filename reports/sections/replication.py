@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
-from ..batch import Array
+from ..batch import Array, Context, rows_of
 from ..counting.percentiles import percentile
 from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..section_parts.follower_waits import (
-    NOT_CHARGED,
     NOT_WRITTEN,
     READ_BY,
     WRITTEN,
@@ -117,40 +117,34 @@ def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, 
 
 def _writer_table(given: SectionInput) -> ReportTable:
     """Requests by client and topic. A request waits for the last of its partitions."""
-    events, context = given.events(READ_BY), given.context
+    events = given.events(READ_BY)
+    written, failed = (kind.among(events) for kind in (WRITTEN, NOT_WRITTEN))
+    names = ("client_id", "topic", "topic_id", "exchange", "time", "begin")
+    answers = {name: np.concatenate([part[name].astype(np.int64) for part in (written, failed)]) for name in names}
+    codes = np.append(np.zeros(len(written), np.int64), failed["error_code"])
+    writers, writer = _writers(answers, given.context)
     charged = given.once(charged_requests)
-    rows: dict[tuple[str | None, str | None], dict[int, int]] = {}
-    failed: dict[tuple[str | None, str | None], dict[int, int]] = {}  # error codes
-    columns = ("client_id", "topic", "topic_id", "exchange", "time", "begin")
-    for kind in (WRITTEN, NOT_WRITTEN):
-        answers = kind.among(events)
-        codes = answers["error_code"].tolist() if kind is NOT_WRITTEN else [0] * len(answers)
-        for client_id, name, topic_id, key, end, begin, code in zip(
-            *(answers[c].tolist() for c in columns), codes, strict=True
-        ):
-            who = context.text(client_id), context.topic(name, topic_id)
-            rows.setdefault(who, {})[key] = end - begin
-            if code:
-                failed.setdefault(who, {})[key] = code
     values: list[Row] = []
-    for who, every in rows.items():
-        client, topic = who
-        codes_of = failed.get(who, {})
-        times = {key: time for key, time in every.items() if key not in codes_of}
-        broker = np.array(list(every.values()), np.int64)
-        waits_by: dict[int, int] = {}
-        for exchange in times:
-            mine = charged.get(exchange, NOT_CHARGED)
-            waits_by[mine.follower] = waits_by.get(mine.follower, 0) + mine.wait
-        is_known = any(exchange in charged for exchange in times)
-        total, waited = sum(times.values()), sum(waits_by.values())
+    for (number,), rows in groups_of(writer):
+        keys, last = np.unique(answers["exchange"][rows][::-1], return_index=True)
+        chosen = rows[::-1][last]  # of several partitions, the last one counts
+        broker = answers["time"][chosen] - answers["begin"][chosen]
+        wrong = rows[codes[rows] != 0]
+        codes_of = dict(zip(answers["exchange"][wrong].tolist(), codes[wrong].tolist(), strict=True))
+        is_done = ~is_among(keys, list(codes_of))
+        charge = rows_of(charged.exchange, keys[is_done])
+        charge = charge[charge >= 0]
+        waits, followers = charged.wait[charge], charged.follower[charge]
+        waits_by = {each: int(waits[followers == each].sum()) for each in distinct_values(followers).tolist()}
+        total = int(broker[is_done].sum())
         lost = int(broker.sum()) - total
+        client, topic = writers[number]
         values.append({
             "client_id": client, "topic": topic, "produces": len(broker), "failed": len(codes_of),
             "broker_p50_ns": percentile(broker, 50),
             "broker_p99_ns": percentile(broker, 99), "broker_max_ns": int(broker.max()),
-            "followers_share": waited / total if is_known and total else None,
-            "finding": _failure(codes_of, lost, total) if lost > total else _slowest(waits_by, total, is_known),
+            "followers_share": int(waits.sum()) / total if len(charge) and total else None,
+            "finding": _failure(codes_of, lost, total) if lost > total else _slowest(waits_by, total),
         })  # fmt: skip
 
     def order(row: Row) -> tuple[Any, ...]:
@@ -172,8 +166,19 @@ def _failure(codes: dict[int, int], lost: int, total: int) -> str:
     return f"failed ({error_name(code)}): {share(lost / (lost + total))} of the time"
 
 
-def _slowest(waits_by: dict[int, int], total: int, is_known: bool) -> str:
-    if not is_known:
+def _writers(answers: dict[str, Array], context: Context) -> tuple[list[tuple[str | None, str | None]], Array]:
+    """The clients and topics of answers, and which of them each has."""
+    columns = [answers[name] for name in ("client_id", "topic", "topic_id")]
+    numbers: dict[tuple[str | None, str | None], int] = {}
+    writer = np.zeros(len(columns[0]), np.int64)
+    for (client, topic, topic_id), rows in groups_of(*columns):
+        names = context.text(client), context.topic(topic, topic_id)
+        writer[rows] = numbers.setdefault(names, len(numbers))
+    return list(numbers), writer
+
+
+def _slowest(waits_by: dict[int, int], total: int) -> str:
+    if not waits_by:
         return "no follower was captured"
     waited = sum(waits_by.values())
     slowest = max(waits_by, key=lambda follower: (waits_by[follower], -follower))
