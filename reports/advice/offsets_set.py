@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from kafkatap.kernels.arrays import is_among
+
+from ..batch import Array
 from ..counting.count_forms import NUMBER, TEXT
 from ..finding_words import and_more
 from ..findings import Finding, Party
@@ -51,12 +54,10 @@ class _Set(NamedTuple):
 
 def _sets(given: SectionInput) -> Iterator[_Set]:
     """Commits that no member sent, behind the one before, which a member did: another client."""
-    rows = [row for row in given.rows(_COMMITTED.name) if row["last"] > 0 and row["group"] >= 0]
-    groups = {row["group"] for row in rows if not row["is_of_member"]}
     places: dict[tuple[int, str, int], list[dict[str, int]]] = defaultdict(list)
-    for row in rows:
+    for row in given.rows(_COMMITTED.name, _is_of_others):
         topic = given.context.topic(row["topic"], row["topic_id"])
-        if row["group"] in groups and topic is not None:
+        if topic is not None:
             places[row["group"], topic, row["partition"]].append(row)
     for (_, topic, partition), mine in places.items():
         mine.sort(key=lambda row: row["last"])
@@ -65,6 +66,13 @@ def _sets(given: SectionInput) -> Iterator[_Set]:
             is_outside = before["is_of_member"] and not row["is_of_member"]
             if is_outside and is_other and row["offset"] < before["offset"]:
                 yield _Set(row, f"{topic}-{partition}", before["offset"])
+
+
+def _is_of_others(x: dict[str, Array]) -> Array:
+    """Which commits are of a group for which somebody commits who is no member."""
+    is_commit = (x["last"] > 0) & (x["group"] >= 0)
+    found: Array = is_commit & is_among(x["group"], x["group"][is_commit & (x["is_of_member"] == 0)])
+    return found
 
 
 def _findings(given: SectionInput) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
-from kafkatap.kernels.arrays import is_among
+from kafkatap.kernels.arrays import groups_of, is_among
 
 from .. import units
 from ..batch import Array
@@ -109,13 +109,10 @@ def _uses(given: SectionInput, wanted: Collection[tuple[int, ...]]) -> dict[tupl
         "total_ns": values["total_ns"] - ~is_setup * values["waiting_ns"],
     }  # fmt: skip
     uses: dict[tuple[int, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys((*found, *_LOGINS.values), 0))
-    who = zip(*(keys[name].tolist() for name in PAIR), strict=True)
-    for one, row in zip(who, zip(*(column.tolist() for column in found.values()), strict=True), strict=True):
-        if one not in wanted:
-            continue
-        mine = uses[one]
-        for name, number in zip(found, row, strict=True):
-            mine[name] += number
+    numbers = np.stack(list(found.values()), axis=1)
+    for who, rows in groups_of(*(keys[name] for name in PAIR)):
+        if tuple(who) in wanted:
+            uses[tuple(who)].update(zip(found, numbers[rows].sum(axis=0).tolist(), strict=True))
     for login in given.rows(_LOGINS.name):
         uses[tuple(login[name] for name in PAIR)].update({name: login[name] for name in _LOGINS.values})
     return uses

@@ -12,6 +12,7 @@ from kafkatap.dissector.dtypes import ANSWERED, FETCHES, NO_INT32, UNANSWERED
 from kafkatap.kernels.arrays import is_among
 
 from .. import units
+from ..batch import Array, rows_of
 from ..connection_words import P_KAFKA
 from ..counting.count_forms import NUMBER
 from ..counting.rollup import api_label
@@ -91,11 +92,15 @@ def _given_up(given: SectionInput) -> dict[tuple[int, int], list[_GivenUp]]:
     """By client."""
     ends = given.keys(_CLOSED.name)["connection"], given.values(_CLOSED.name)["closed_at"]
     closed: dict[int, int] = dict(zip(*(column.tolist() for column in ends), strict=True))
+
+    def is_given_up(x: dict[str, Array]) -> Array:
+        place = rows_of(ends[0], x["connection"])
+        at = np.append(ends[1], 0)[place]
+        found: Array = (place >= 0) & (x["asked"] < at) & ((x["done"] <= 0) | (x["done"] > at))
+        return found
+
     oldest: dict[int, dict[str, int]] = {}
-    for row in given.rows(_WAITS.name):
-        at = closed.get(row["connection"])
-        if at is None or row["asked"] >= at or 0 < row["done"] <= at:
-            continue
+    for row in given.rows(_WAITS.name, is_given_up):
         before = oldest.get(row["connection"])
         if before is None or row["asked"] < before["asked"]:
             oldest[row["connection"]] = row
@@ -113,11 +118,11 @@ def _given_up(given: SectionInput) -> dict[tuple[int, int], list[_GivenUp]]:
 
 def clients_that_give_up(given: SectionInput) -> set[tuple[int, int]]:
     """The clients with a finding, by the numbers of their client_id and address."""
-    return {client for client, *_ in _cases(given)}
+    return {client for client, *_ in given.once(_cases)}
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    return [_finding(given, *case) for case in _cases(given)]
+    return [_finding(given, *case) for case in given.once(_cases)]
 
 
 def _gives_up_waits(same: list[_GivenUp]) -> bool:

@@ -226,9 +226,13 @@ class SectionInput:
         """The value columns of a form: int64 (rows,) each."""
         return self.sections.forms[form].values()
 
-    def rows(self, form: str) -> Iterator[dict[str, int]]:
-        """The rows of a form, keys and values by name."""
-        return dict_rows(self.keys(form) | self.values(form))
+    def rows(self, form: str, where: Callable[[dict[str, Array]], Array] | None = None) -> Iterator[dict[str, int]]:
+        """The rows of a form, keys and values by name. `where`: says of their columns which rows are wanted (bool)."""
+        columns = self.keys(form) | self.values(form)
+        if where is not None:
+            at = np.flatnonzero(where(columns))
+            columns = {name: column[at] for name, column in columns.items()}
+        return dict_rows(columns)
 
     def count_rows(self, form: str) -> list[CountRow]:
         """The rows of a form with their texts."""
