@@ -56,6 +56,17 @@ def test_table_names_every_contender(capture: Path) -> None:
     assert "no no-such-tshark here" in done.stderr
 
 
+def test_each_ratio_has_a_target(capture: Path) -> None:
+    command = [sys.executable, "benchmarks/bench_speed.py", str(capture), "--runs", "1", "--copies", "2"]
+    done = subprocess.run(
+        [*command, "--kafkatap", "true", "--only", "to one process"], cwd=Path(__file__).parents[1],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "| --jobs 2 to one process, large | wall |" in done.stdout
+    assert "| --jobs 8 to one process, large | processor |" in done.stdout
+    assert done.stdout.count("≤") == 4
+
+
 def test_show_is_timed_beside_report(samples: Path) -> None:
     command = [sys.executable, "benchmarks/bench_show.py", str(samples / "apache-0.8.2.pcap.zst"), "--runs", "1"]
     done = subprocess.run(
