@@ -15,6 +15,7 @@ import base64
 import gc
 import importlib
 import json
+import mmap
 import os
 import random
 import resource
@@ -33,6 +34,8 @@ from .target import Target, examine, peak_memory
 CURRENT = struct.Struct("<QQ")
 #: No input needs more address space than this: one that does gets a MemoryError instead of the machine's memory.
 _ADDRESS_SPACE = 64 << 30
+#: Garbage is collected beyond this: an engine that is garbage has few objects, and much memory.
+_COLLECTED = 16 << 30
 #: Inputs that are checked before time and memory count, as the first ones load kernels and libraries.
 _WARM_UP = 8
 
@@ -69,6 +72,8 @@ def run(target: Target, seed: str, seconds: float, inputs: int, current: _Curren
         peak = max(peak, peak_memory())
         made += middle - before
         number += 1
+        if _address_space() > _COLLECTED:
+            gc.collect()
         if finding is not None:
             found[finding.kind] += 1
             if found[finding.kind] == 1:
@@ -78,8 +83,13 @@ def run(target: Target, seed: str, seconds: float, inputs: int, current: _Curren
         if time.monotonic() - said > 1:
             said = time.monotonic()
             _say(alive=number)
-            gc.collect()  # an engine that is garbage has few objects, and much memory
     return {"done": number, "cpu": cpu, "made": made, "peak": peak, "findings": dict(found)}
+
+
+def _address_space() -> int:
+    """Bytes of this process's address space."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * mmap.PAGESIZE
 
 
 def _reveals(target: Target, data: bytes, kind: str) -> bool:
