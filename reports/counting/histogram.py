@@ -101,8 +101,11 @@ def percentiles(owner: Array, bucket: Array, count: Array, owners: int, parts: t
     result = np.full((owners, len(parts)), -1, np.int64)
     if len(owner) == 0 or owners == 0:
         return result
-    order = np.lexsort((bucket, owner))
-    owner, bucket, running = owner[order], bucket[order], np.cumsum(count[order])
+    key = owner << BUCKET_BITS | bucket
+    if (key[1:] < key[:-1]).any():
+        order = np.argsort(key, kind="stable")
+        owner, bucket, count = owner[order], bucket[order], count[order]
+    running = np.cumsum(count)
     total = np.bincount(owner, weights=None, minlength=owners)
     ends = np.cumsum(total)
     after = np.concatenate(([0], running))
