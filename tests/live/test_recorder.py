@@ -632,7 +632,7 @@ def test_a_full_disk_is_told_once_and_leaves_whole_records(samples: Path, tmp_pa
 
 def test_what_a_full_disk_leaves_out_is_counted_at_once(samples: Path, tmp_path: Path) -> None:
     """In the metrics, while it is full: what the ring overwrites is lost."""
-    many(samples, tmp_path / "in.pcap", 8)
+    many(samples, tmp_path / "in.pcap", 16)
     recorder, metrics = Recorder(tmp_path / "x.pcap", size=2 * SEGMENT), Metrics()
     other = Recorder(tmp_path / "y.pcap", size=2 * SEGMENT)
     source = FileSource(str(tmp_path / "in.pcap"))
