@@ -4,9 +4,9 @@
     TSHARK="chroot /srv/newer tshark" python benchmarks/bench_speed.py CAPTURE
 
 Each run is a whole process with its output to /dev/null and a warm page cache (`bench_report`). All take turns, and the
-ratios are those of medians. The large capture is so many copies of CAPTURE (`join_copies.py`). Ratios are of wall time
-or of processor time, as the table says. tshark prints one line for each packet. Without tshark or zstd, their rows are
-missing. --only: rows whose text has this in it.
+ratios are those of medians, of wall time or of processor time. CAPTURE is the small capture. `join_copies.py` joins
+--copies copies of it to the large one. tshark prints one line for each packet. Without tshark or zstd, their rows are
+missing. --only measures the rows whose text contains a word.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--ports", help="the brokers' ports, for tshark (else CAPTURE.ports, else 9092)")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--copies", type=int, default=7, help="of the large capture (default: 7)")
-    parser.add_argument("--only", default="", help="rows whose text has this in it")
+    parser.add_argument("--only", default="", help="only rows whose text contains this")
     parser.add_argument("--kafkatap", default=f"{shlex.quote(sys.executable)} -m kafkatap", help="the command to time")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as text:

@@ -28,7 +28,7 @@ NANOSECONDS = (RESOLUTION, b"\x09")
 #: The most bytes of a comment.
 LONGEST_COMMENT = 4_096
 _IPV4, _IPV6 = 1, 2
-#: The comment of a block whose names kafkatap derived from the packets, for Wireshark: whoever reads these has them.
+#: The comment of a block with names that kafkatap derived from packets. They are for Wireshark; kafkatap skips them.
 FROM_TRAFFIC = "kafkatap derived these names from the traffic"
 
 Options = Sequence[tuple[int, bytes]]
@@ -74,7 +74,7 @@ def name_resolution(names: Mapping[str, Sequence[str]], comment: str = "") -> by
 
 
 def names_in(body: bytes, big_endian: bool) -> Iterator[tuple[str, str]]:
-    """Addresses and names in the body of such a block, as far as it is not damaged; none of a block FROM_TRAFFIC."""
+    """The addresses and names in the body of such a block, up to damage. Nothing if its comment is FROM_TRAFFIC."""
     if FROM_TRAFFIC.encode() in body:
         return
     at, order = 0, ">" if big_endian else "<"

@@ -24,7 +24,6 @@ Array = np.ndarray[Any, Any]
 _SASL_AUTHENTICATE, _FLEXIBLE = 36, 2
 #: Bytes of a body that are copied: the token that is examined, and what comes before it.
 _COPIED = EXAMINED + (1 << 15) + 64
-_NO_FACTS: Array = np.zeros(0, FACT)
 
 
 def token_facts(jobs: Array, frames: Frames, strings: StringTable, wanted: frozenset[int]) -> Array:
@@ -34,7 +33,7 @@ def token_facts(jobs: Array, frames: Frames, strings: StringTable, wanted: froze
     is_bare = frames.links["token"][slots] == 1
     chosen = np.flatnonzero(is_bare | (frames.rows["api_key"][slots] == _SASL_AUTHENTICATE))
     if not len(chosen):
-        return _NO_FACTS
+        return np.zeros(0, FACT)
     jobs, rows = taken(jobs, chosen), frames.rows[slots[chosen]]
     columns = (jobs["frame"] & 1, jobs["source"], jobs["at"], jobs["end"], is_bare[chosen], rows["api_version"])
     found = []  # place in `rows`, kind, message, user, mechanism

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kafkatap.kernels.arrays import untouched, zeros
+from kafkatap.kernels.arrays import untouched
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.errors import CaptureError, DamagedCapture, EmptyCapture, NotACapture, TruncatedCapture
 from kafkatap.reassembly.link_types import link_name
@@ -18,9 +18,6 @@ from .readahead import AHEAD
 
 Array = np.ndarray[Any, Any]
 BLOCK_SIZE = 4 * 1024 * 1024
-#: The first byte of a buffer is at a multiple of this in the capture: the system copies bytes 2 to 6 times as fast if
-#: they are at the same place within a cache line before and after.
-ALIGNED = 64
 #: Snap lengths from here on cut no packet.
 UNCUT = 65_535
 
@@ -280,18 +277,17 @@ class CaptureReader:
         False at the end of the capture. Raises TruncatedCapture if it ends within a record.
         """
         rest = self._end - self._at
-        start = (self._base + self._at) % ALIGNED
-        self._next_buffer(start, rest)
-        self._base += self._at - start
-        self._at, self._end = start, start + rest
-        room = min(len(self.buffer), start + max(self._block_size, rest + 1))
+        self._next_buffer(rest)
+        self._base += self._at
+        self._at, self._end = 0, rest
+        room = min(len(self.buffer), max(self._block_size, rest + 1))
         if rest >= self._block_size:
             room = len(self.buffer)
-        count = self._source.readinto(memoryview(cast(Any, self.buffer))[self._end : room])
+        count = self._source.readinto(memoryview(cast(Any, self.buffer))[rest:room])
         if count == 0:
             self._over = True
             if rest:
-                raise TruncatedCapture("cut short: the last packet is not whole", self._base + self._at)
+                raise TruncatedCapture("cut short: the last packet is not whole", self._base)
             return False
         self._end += count
         return True
@@ -311,15 +307,15 @@ class CaptureReader:
     def _bytes_of_report(self) -> int:
         return self._source.bytes_read
 
-    def _next_buffer(self, start: int, rest: int) -> None:
-        """Copy the last `rest` bytes, which are not yet scanned, to the next buffer, from byte `start` on.
+    def _next_buffer(self, rest: int) -> None:
+        """Copy the last `rest` bytes, which are not yet scanned, to the start of the next buffer.
 
         That is the oldest buffer, or the same one again where no packet was scanned from it.
         """
         following = self._buffers.pop(0) if self._is_used else self._buffers.pop()
-        if start + rest >= len(following):
-            following = zeros(2 * (len(self.buffer) + ALIGNED), np.uint8)
-        following[start : start + rest] = self.buffer[self._at : self._end]
+        if rest >= len(following):
+            following = np.zeros(2 * len(self.buffer), np.uint8)
+        following[:rest] = self.buffer[self._at : self._end]
         self._buffers.append(following)
         self.buffer = following
         self._is_used = False

@@ -175,7 +175,7 @@ class _Stop(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What is known of the committed offsets, if something is of all."""
+        """The committed offsets in words; nothing unless all are known."""
         known = [offset for offset in self.offsets if offset is not None and offset >= 0]
         if not known or len(known) < len(self.offsets):
             return ""

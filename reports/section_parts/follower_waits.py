@@ -334,8 +334,8 @@ def charged_requests(given: SectionInput) -> Charges:
     parts = [(each.events["exchange"], each.wait_ns, each.follower, each.own_ns, each.is_slow) for each in found]
     columns = [np.concatenate(part) for part in zip(*parts, strict=True)] or [np.zeros(0, np.int64)] * 5
     order = np.lexsort(columns[::-1])
-    keys = columns[0][order]
-    exchange, wait, follower, own, is_slow = (column[order[np.diff(keys, append=-1) != 0]] for column in columns)
+    exchange, last = np.unique(columns[0][order][::-1], return_index=True)
+    wait, follower, own, is_slow = (column[order[::-1][last]] for column in columns[1:])
     return Charges(exchange, wait, follower, own, is_slow.astype(bool) | (wait == 0))
 
 

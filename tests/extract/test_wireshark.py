@@ -103,7 +103,7 @@ def test_names(tmp_path: Path) -> None:
 
 
 def test_an_extract_without_metadata_has_what_brokers_advertise(tmp_path: Path) -> None:
-    """Not node ids and client ids, which whoever reads the extract has."""
+    """The node ids and client ids of an extract are not read back as names: its packets say them."""
     talk = hostile_talk("billing-7", "kafka-3.example.com")
     others = small_talk(client=("10.0.0.1", 40_999), time_ns=talk.segments[-1].time_ns, client_id="other")
     capture = write_capture(tmp_path / "in.pcap", pcap_bytes(encode([*talk.segments, *others.segments])))
