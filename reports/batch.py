@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE_STRINGS, NO_INT32, RESULT, RESULT_STRINGS
-from kafkatap.kernels.arrays import is_among, taken
+from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, EXCHANGE_STRINGS, NO_INT32, RESULT, RESULT_STRINGS
+from kafkatap.kernels.arrays import is_among, joined, taken
 from kafkatap.kernels.column_spec import ADDRESS, STRING, fields_of
 from kafkatap.kernels.decorator import record_dtype
 
@@ -25,6 +25,8 @@ STRING_COLUMNS = frozenset((*EXCHANGE_STRINGS, *RESULT_STRINGS, *fields_of(COLUM
 ADDRESS_COLUMNS = frozenset(fields_of(COLUMNS, ADDRESS))
 #: A dense lookup table is used for up to this many numbers for each exchange.
 _DENSE = 16
+#: Exchanges, results and facts that make a batch of smaller ones.
+_GATHERED = 1 << 14
 
 #: A response time that was estimated from sizes and times of TLS records alone. Addresses are numbers of the context.
 ESTIMATE = record_dtype(
@@ -93,6 +95,49 @@ class Batch(NamedTuple):
             self.tokens,
             None if self.left_out is None else self.left_out[kept],
         )
+
+
+def gathered(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same rows in fewer batches: those of many small captures. A batch with estimates or tokens stays alone."""
+    waiting: list[Batch] = []
+    rows = 0
+    for batch in batches:
+        is_alone = batch.estimates is not None or batch.tokens is not None
+        if not is_alone:
+            waiting.append(batch)
+            rows += sum(len(part) for part in (batch.exchanges, batch.results, batch.facts) if part is not None)
+        if waiting and (is_alone or rows >= _GATHERED):
+            yield _as_one(waiting)
+            waiting, rows = [], 0
+        if is_alone:
+            yield batch
+    if waiting:
+        yield _as_one(waiting)
+
+
+def _as_one(batches: Sequence[Batch]) -> Batch:
+    """Batches without estimates and tokens as one."""
+    if len(batches) == 1:
+        return batches[0]
+
+    def rows(name: str) -> Array | None:
+        parts = [getattr(batch, name) for batch in batches]
+        dtype = next((part.dtype for part in parts if part is not None), None)
+        return None if dtype is None else joined([part for part in parts if part is not None], dtype)
+
+    def beside(name: str, of: str) -> Array | None:
+        """What has one value for each row, 0 in batches without it."""
+        parts = [(getattr(batch, name), getattr(batch, of)) for batch in batches]
+        dtype = next((part.dtype for part, _ in parts if part is not None), None)
+        if dtype is None:
+            return None
+        return np.concatenate([np.zeros(len(own), dtype) if part is None else part for part, own in parts])
+
+    return Batch(
+        joined([batch.exchanges for batch in batches], EXCHANGE), joined([batch.results for batch in batches], RESULT),
+        beside("marks", "exchanges"), rows("topics"), beside("provisional", "exchanges"), rows("facts"),
+        left_out=beside("left_out", "results"),
+    )  # fmt: skip
 
 
 def rows_of(numbers: Array, wanted: Array) -> Array:

@@ -112,6 +112,7 @@ CONNECTION = record_dtype(
     ("ahead_passed", "u1"),  # its `passed`
     ("answers_at_once", "i1"),  # KIP-219: AT_ONCE_... or ANSWERS_LATE
     ("head_tries", "u1"),  # so many more answers may be a better head
+    ("head_is_sure", "u1"),  # 1: no request waits at the head that came before it
     ("is_open", "u1"),
     ("shows_tls", "u1"),  # 1: a chunk with SHOWS_TLS came
     ("is_second_look", "u1"),  # 1: it seemed foreign before
@@ -242,6 +243,7 @@ def clear_connection(connection, start):  # type: ignore[no-untyped-def]
     connection.requests = 0
     connection.head = 0
     connection.head_tries = HEAD_TRIES
+    connection.head_is_sure = 0
     connection.not_kafka_since = 0
     connection.waiting_first = -1
     connection.waiting_last = -1

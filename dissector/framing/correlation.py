@@ -355,6 +355,7 @@ def _try_head(t, c, connection, x, frame):  # type: ignore[no-untyped-def]
     is_final = first < 0 or t.exchanges[first].request_last >= x.response_first
     if is_final or connection.head == 0:
         connection.head = frame.packet_last
+        connection.head_is_sure = 1 if is_final else 0
     connection.head_tries = 0 if is_final else connection.head_tries - 1
 
 

@@ -63,8 +63,8 @@ class Counted(NamedTuple):
 
     @staticmethod
     def of(part: Assembled, protocol: Array, streams: Array, tls: Array | None, are_twins: Array) -> Counted:
-        """The connections that ended with a part. `protocol`: PROTOCOL_* (n,); `are_twins`: of `KnownTwins`, bool (n,);
-        others as of `EndedConnections.add`."""
+        """The connections that ended with a part. `protocol`: PROTOCOL_* (n,); `tls`: their TLS_BYTES, as of
+        `EndedConnections.add`, like the others; `are_twins`: of `KnownTwins`, bool (n,)."""
 
         def both(rows: Array, name: str) -> Array:
             found: Array = rows[name].reshape(-1, 2).sum(axis=1)

@@ -408,7 +408,12 @@ class Engine:
         streams = taken(self.dissector.streams, (2 * part.ended[:, None] + (0, 1)).reshape(-1))
         protocol = taken(self.dissector.connections, part.ended)["protocol"]
         keys = taken(self.dissector.connections, part.ended)["key"]
-        return Counted.of(part, protocol, streams, self._tls_rows(part.ended), self.twins.has(keys))
+        tls = None
+        if self.tls.tracked:
+            from .tls.columns import tls_bytes
+
+            tls = tls_bytes(self.tls, part.ended)
+        return Counted.of(part, protocol, streams, tls, self.twins.has(keys))
 
     def endpoints(self, connections: Array) -> Array:
         """The ends of connections by number: int32 (n, 4), address number and port of the client, then of the broker.

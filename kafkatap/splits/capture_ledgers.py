@@ -164,16 +164,15 @@ class CaptureLedgers:
             self._open = Counted(*(column[order] for column in whole))
             self._last = np.append(self._last, np.full(int(is_new.sum()), capture))[order]
 
-    def _changed(self) -> Array | None:
-        """The numbers of the connections that count more than when the last capture was over, and perhaps others. None:
-        all can."""
+    def _changed(self) -> Array:
+        """The numbers of the connections that count more than when the last capture was over, and perhaps others."""
         assembler, before = self._engine.assembler, self._seen
         rows, held = assembler.connections, assembler.directions["held"]
         now = self._seen = np.zeros(len(rows), _SEEN)
         now["serial"], now["packets"] = rows["serial"], rows["packets"]
         now["waits"] = (held[: 2 * len(rows)].reshape(-1, 2) >= 0).any(axis=1)
-        if self._engine.tls.tracked:  # what waits there is decrypted when others know the secrets
-            return None
+        # What waits there is decrypted when others know the secrets.
+        now["waits"][list(self._engine.tls.tracked)] = True
         before = np.append(before, np.zeros(max(len(rows) - len(before), 0), _SEEN))[: len(rows)]
         has_more = (now["serial"] != before["serial"]) | (now["packets"] != before["packets"])
         return np.flatnonzero((rows["used"] == ROW_OPEN) & (has_more | now["waits"] | before["waits"]))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.inspection import Inspector
-from kafkatap.reports.batch import Batch
+from kafkatap.reports.batch import Batch, gathered
 
 from ..captures.pack_reader import PackReader
 from ..engine.read_options import AS_USUAL, ReadOptions
@@ -111,7 +111,7 @@ class SplitRun:
 
     def batches(self, reader: PackReader | None) -> Iterator[Batch]:
         """The finished rows of this split. `reader` has bases; None: all packets are in seams."""
-        for batch in self.engine.twins.left_out_of(self._batches(reader)):
+        for batch in gathered(self.engine.twins.left_out_of(self._batches(reader))):
             self._ledgers.add(batch.exchanges)
             for rows in (batch.results, batch.topics):
                 if rows is not None and len(rows):

@@ -10,7 +10,7 @@ from kafkatap.kernels.arrays import joined
 
 from .chains import FlowInSplit
 from .decode import Outcome
-from .flow_rows import STATE_ROW, FlowStates, group_flows
+from .flow_rows import STATE_ROW, FlowStates, as_keys, group_flows
 from .flow_state import FlowState
 from .plan import Corrections, Plan
 from .tasks import SplitResult
@@ -66,7 +66,7 @@ def compare(
             or place in so_far.histories
             or claim.history.is_equivalent(arrival.history)
         ):
-            found.dropped.add(place)
+            found.dropped.update(_with_next(place, claims, so_far.dropped))
         else:
             found.histories[place] = arrival.history
     for outcome in outcomes:
@@ -75,6 +75,17 @@ def compare(
                 found.names[topic_id] = name
                 wrong = True
     return found if wrong else None
+
+
+def _with_next(place: FlowInSplit, claims: Sequence[FlowStates], dropped: Iterable[FlowInSplit]) -> list[FlowInSplit]:
+    """A head that does not hold, and as many of the next heads of its flow as were dropped before: if they do not hold
+    either, each alone would cost a round."""
+    flow, split = place
+    before = sum(other == flow for other, _ in dropped)
+    key = as_keys([flow])
+    heads = [n for part in claims for n in part.rows["split"][part.rows["flow"] == key].tolist()]
+    at = heads.index(split) if split in heads else len(heads)
+    return [place, *((flow, later) for later in heads[at + 1 : at + 1 + before])]
 
 
 def _differences(

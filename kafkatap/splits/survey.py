@@ -188,7 +188,9 @@ class _FlowEngine:
     def _note_ended(self, part: Assembled) -> None:
         known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
         fill_histories(rows, known, part.ended_rows, part.ended_directions)
-        rows["head"], rows["settled"] = known["head"], known["not_kafka_since"]
+        # A throttled client that always has requests under way: its head holds by chance only.
+        is_doubtful = (known["head_is_sure"] == 0) & (known["throttle_wait_sum_ns"] > 0)
+        rows["head"], rows["settled"] = np.where(is_doubtful, 0, known["head"]), known["not_kafka_since"]
         for name in ("first", "last", "flow"):
             rows[name] = part.ended_rows[name]
         if self._tls.layer.tracked or (known["protocol"] == PROTOCOL_TLS).any():

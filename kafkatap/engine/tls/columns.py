@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from .tracked import Tracked
 
 Array = np.ndarray[Any, Any]
+#: The payload of a connection that is TLS around plain bytes, and that was not decrypted.
+TLS_BYTES = np.dtype([("overhead", "i8"), ("encrypted", "i8")])
 #: TLS columns of a connection, and what else the engine needs: whether it was decrypted, the direction of its client
-#: (-1: unknown), and its payload that is TLS around plain bytes, and that was not decrypted.
+#: (-1: unknown), and TLS_BYTES.
 TLS_ROW = np.dtype([
     *((name, CONNECTION_ROW[name]) for name in TLS_COLUMNS),
     ("is_decrypted", "u1"),
@@ -26,14 +28,13 @@ TLS_ROW = np.dtype([
     ("hidden_alert", "i2"),  # of HIDDEN, if the connection was closed; -1
     ("hidden_alert_by", "i1"),  # the end that sent it: 0 client, 1 broker; -1
     ("client", "i1"),
-    ("overhead", "i8"),
-    ("encrypted", "i8"),
+    *((name, TLS_BYTES[name]) for name in TLS_BYTES.names or ()),
 ])  # fmt: skip
 
 
 def tls_rows(layer: TlsLayer, connections: Array, number_of: Callable[[bytes], int]) -> Array | None:
     """TLS_ROW of connections by number; None if none of them is TLS. `number_of`: the number of a string."""
-    found = [(i, layer.tracked[c]) for i, c in enumerate(connections.tolist()) if c in layer.tracked]
+    found = _tracked(layer, connections)
     if not found:
         return None
     rows = np.zeros(len(connections), TLS_ROW)
@@ -44,6 +45,26 @@ def tls_rows(layer: TlsLayer, connections: Array, number_of: Callable[[bytes], i
     return rows
 
 
+def tls_bytes(layer: TlsLayer, connections: Array) -> Array | None:
+    """TLS_BYTES of connections by number; None if none of them is TLS."""
+    found = _tracked(layer, connections)
+    rows = np.zeros(len(connections), TLS_BYTES)
+    for i, tracked in found:
+        _fill_bytes(rows[i], layer, tracked)
+    return rows if found else None
+
+
+def _tracked(layer: TlsLayer, connections: Array) -> list[tuple[int, Tracked]]:
+    return [(i, layer.tracked[c]) for i, c in enumerate(connections.tolist()) if c in layer.tracked]
+
+
+def _fill_bytes(row: Any, layer: TlsLayer, tracked: Tracked) -> None:
+    payload, _, _ = tracked.counts = layer.counts(tracked)
+    if tracked.mode == DECRYPTED:
+        row["encrypted"] = max(0, payload - tracked.read_bytes)
+        row["overhead"] = payload - row["encrypted"] - tracked.plain_bytes
+
+
 def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[bytes], int]) -> None:
     facts = tracked.facts
     row["tls_handshake_ns"] = max(tracked.handshake_ns, -1)
@@ -51,7 +72,8 @@ def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[byte
     row["tls_failed_records"] = tracked.failed
     if tracked.mode != DECRYPTED:
         row["tls_estimated"], row["tls_requests"] = tracked.estimated, layer.messages(tracked)
-    payload, records, lost = tracked.counts = layer.counts(tracked)
+    _fill_bytes(row, layer, tracked)
+    _, records, lost = tracked.counts
     row["tls_records"], row["tls_lost_records"] = records, max(lost, tracked.lost)
     row["tls_server_certificate_end"] = facts.server_certificate_end
     row["tls_client_certificate_end"] = facts.client_certificate_end
@@ -78,5 +100,3 @@ def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[byte
     if tracked.mode == DECRYPTED:
         row["is_decrypted"] = 1
         row["is_silent"] = not tracked.plain_bytes
-        row["encrypted"] = max(0, payload - tracked.read_bytes)
-        row["overhead"] = payload - row["encrypted"] - tracked.plain_bytes
