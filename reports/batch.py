@@ -98,19 +98,19 @@ class Batch(NamedTuple):
 
 
 def gathered(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same rows in fewer batches: those of many small captures. A batch with estimates or tokens stays alone."""
+    """The same rows in fewer batches: those of many small captures. What belongs to no exchange does not wait."""
     waiting: list[Batch] = []
     rows = 0
     for batch in batches:
-        is_alone = batch.estimates is not None or batch.tokens is not None
-        if not is_alone:
+        if batch.estimates is not None or batch.tokens is not None:
+            yield batch.picked(np.zeros(len(batch.exchanges), bool))
+            batch = batch._replace(estimates=None, tokens=None)
+        if len(batch.exchanges):
             waiting.append(batch)
             rows += sum(len(part) for part in (batch.exchanges, batch.results, batch.facts) if part is not None)
-        if waiting and (is_alone or rows >= _GATHERED):
+        if rows >= _GATHERED:
             yield _as_one(waiting)
             waiting, rows = [], 0
-        if is_alone:
-            yield batch
     if waiting:
         yield _as_one(waiting)
 

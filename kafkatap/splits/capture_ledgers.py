@@ -150,7 +150,10 @@ class CaptureLedgers:
         copies, new["packets"]["duplicate"] = new["packets"]["duplicate"], 0  # they count with their connections
         new["packets"]["tcp"] += copies
         self._ledgers.setdefault(capture, []).append(new)
-        found = self._engine.open_counts(self._changed())
+        changed = self._changed()
+        if not len(changed):
+            return
+        found = self._engine.open_counts(changed)
         at = self._add(found)
         is_new, places = at < 0, at[at >= 0]
         has_more = found.packets[~is_new] != self._open.packets[places]
@@ -171,8 +174,8 @@ class CaptureLedgers:
         now = self._seen = np.zeros(len(rows), _SEEN)
         now["serial"], now["packets"] = rows["serial"], rows["packets"]
         now["waits"] = (held[: 2 * len(rows)].reshape(-1, 2) >= 0).any(axis=1)
-        # What waits there is decrypted when others know the secrets.
-        now["waits"][list(self._engine.tls.tracked)] = True
+        if self._engine.key_log is not None:  # what waits there is decrypted when others know the secrets
+            now["waits"][list(self._engine.tls.tracked)] = True
         before = np.append(before, np.zeros(max(len(rows) - len(before), 0), _SEEN))[: len(rows)]
         has_more = (now["serial"] != before["serial"]) | (now["packets"] != before["packets"])
         return np.flatnonzero((rows["used"] == ROW_OPEN) & (has_more | now["waits"] | before["waits"]))

@@ -43,7 +43,7 @@ Array = np.ndarray[Any, Any]
 NOTHING = 2**62
 
 
-class _FlowHeads:
+class FlowHeads:
     """The head of each flow of an assembler by its number, 0 without one. `heads`: by flow key. `keys`: by number, of
     the flows that `of` was called for."""
 
@@ -69,7 +69,7 @@ class HeadFilter:
 
     def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
         self._assembler = assembler
-        self._heads = _FlowHeads(assembler, heads)
+        self._heads = FlowHeads(assembler, heads)
 
     def __call__(self, segments: Array) -> Iterator[Array]:
         mine = segments["packet"] > self._heads.of(segments["flow"])
@@ -96,7 +96,7 @@ class UpToFilter:
     """
 
     def __init__(self, assembler: Assembler, heads: Mapping[bytes, int], resumed: Mapping[bytes, Any]) -> None:
-        self._heads = _FlowHeads(assembler, heads)
+        self._heads = FlowHeads(assembler, heads)
         self._resumed = resumed
 
     def __call__(self, segments: Array) -> Iterator[Array]:

@@ -43,7 +43,7 @@ from .flow_state import History
 from .packet_ranges import BLOCK_START, RangesReader
 from .quiet_points import QuietPoints
 from .seams import Seam, cut_out, joined
-from .split_engine import NOTHING, Packets, counted, number_by_packet
+from .split_engine import NOTHING, FlowHeads, Packets, counted, number_by_packet
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a frame that are kept if only its head is decoded.
@@ -390,15 +390,14 @@ def cut_flows(
     """
     assembler = Assembler(keep_flows=True)
     assembler.fragments.restore(datagrams)
-    furthest, kept = max(heads.values(), default=0), _KeptPackets(most)
+    furthest, kept, wanted = max(heads.values(), default=0), _KeptPackets(most), FlowHeads(assembler, heads)
     while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:
         packets, times = reader.packets[reader.position : reader.count], reader.sort_times()
         runs = assembler.read_segments(reader.buffer, reader.packets, reader.position, reader.count)
         seen = [_whole_packets(segments, assembler, reader.buffer, packets) for segments in runs]
         assembler.end_block()
-        wanted = np.array([heads.get(key, 0) for key in assembler.flow_keys()] or [0], np.int64)
         for flows, rows, data in seen:
-            kept.add(flows, rows, data, times[rows["number"] - int(packets["number"][0])], wanted)
+            kept.add(flows, rows, data, times[rows["number"] - int(packets["number"][0])], wanted.of(flows))
         reader.position = reader.count
     return CutFlows(kept.by_flow(assembler.flow_keys()), assembler.fragments.seen > 0)
 
@@ -413,8 +412,8 @@ class _KeptPackets:
         self._size, self._full = 0, _KEPT
 
     def add(self, flows: Array, rows: Array, data: Array, times: Array, wanted: Array) -> None:
-        """Add packets (PACKET `rows` of bytes in `data`) with their flows. `wanted`: by flow, the last packet."""
-        mine = np.flatnonzero(rows["number"] <= wanted[flows])
+        """Add packets (PACKET `rows` of bytes in `data`) with their flows. `wanted`: the last packet of each flow."""
+        mine = np.flatnonzero(rows["number"] <= wanted)
         mine = mine[self._chosen(flows[mine])]
         if not len(mine):
             return

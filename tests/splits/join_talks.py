@@ -178,16 +178,20 @@ def polling(count: int = 60) -> list[Segment]:
     return talk.segments
 
 
-def muted(count: int = 40) -> list[Segment]:
-    """A producer that is always throttled, and begins each request in the window of the one before."""
+def muted(count: int = 40, depth: int = 0) -> list[Segment]:
+    """A producer that is always throttled, and begins each request in the window of the one before, with `depth` others
+    under way."""
     talk = KafkaTalk(client_id="greedy", client=("10.0.0.14", 46_000))
     talk.tcp.open()
+    waiting: list[SentRequest] = []
     for n in range(count):
-        asked = talk.request(PRODUCE, 6, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": [{"Index": 0}]}])
-        talk.tcp.wait(300 * MS)
-        answers = [{"Name": "t", "PartitionResponses": [{"Index": 0, "BaseOffset": n}]}]
-        talk.respond(asked, ThrottleTimeMs=400, Responses=answers)
-        talk.tcp.wait(90 * MS)
+        topics = [{"Name": "t", "PartitionData": [{"Index": 0}]}]
+        waiting.append(talk.request(PRODUCE, 6, n, Acks=1, TopicData=topics))
+        if len(waiting) > depth:
+            talk.tcp.wait(300 * MS)
+            answers = [{"Name": "t", "PartitionResponses": [{"Index": 0, "BaseOffset": n}]}]
+            talk.respond(waiting.pop(0), ThrottleTimeMs=400 + n, Responses=answers)
+            talk.tcp.wait(90 * MS)
     talk.tcp.close()
     return talk.segments
 
@@ -441,6 +445,7 @@ TALKS: dict[str, Callable[[], list[Segment]]] = {
     "member of a group": member,
     "polling": polling,
     "muted all the time": muted,
+    "muted with requests under way": lambda: muted(60, 5),
     "acks=0": no_reply,
     "one direction": only_requests,
     "names of clients": names_of_clients,

@@ -102,7 +102,7 @@ STALL_STATE = ("last_data", "freed_at", "acked_then", "last_wire", "last_stamp",
 #: another field has too, and columns of the row of a connection.
 NOT_STATE = {
     "connections": {
-        "serial", "requests", "head", "head_tries", "not_kafka_since", "waiting_first", "waiting_last",
+        "serial", "requests", "head", "head_tries", "head_is_sure", "not_kafka_since", "waiting_first", "waiting_last",
         "waiting_count", "unknown_chunks", "is_open",
         "ends",  # of the flow
         "shows_tls",  # set with `protocol`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkatap import analyze
+from kafkatap.reassembly.flows import KEY_BYTES
 from kafkatap.splits import survey as surveys_of_splits
+from kafkatap.splits.decode import Outcome
+from kafkatap.splits.flow_rows import STATE_ROW, FlowStates, as_keys
+from kafkatap.splits.plan import Corrections
+from kafkatap.splits.proof import compare
 from kafkatap.splits.survey import SplitSurvey
 from tests.splits.join_support import (
     assert_same,
@@ -93,6 +98,38 @@ def test_what_a_connection_shows_once_needs_no_other_round(tmp_path: Path, name:
     joined = check(cut_evenly(path, 6))
     assert joined.rounds == 1
     assert [len(task.primed) for task in joined.plans[0].tasks] == [0, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("early_heads")
+def test_a_throttled_client_with_requests_under_way_needs_no_other_round(tmp_path: Path) -> None:
+    """No packet is one behind which nothing depends on what was before, so the split in which it begins has it all."""
+    path = write(tmp_path / "talk.pcap", TALKS["muted with requests under way"]())
+    joined = check(cut_evenly(path, 6))
+    assert joined.rounds == 1
+    assert [list(task.follows) for task in joined.plans[0].tasks] == [[1, 2, 3, 4, 5], [], [], [], [], []]
+
+
+def _states(split: int, digests: Mapping[str, bytes]) -> FlowStates:
+    rows = np.zeros(len(digests), STATE_ROW)
+    rows["flow"] = as_keys(name.encode().ljust(KEY_BYTES) for name in digests)
+    rows["digest"] = np.array([*digests.values()], "V16")
+    rows["split"] = split
+    return FlowStates(rows, [b""])
+
+
+def test_heads_that_do_not_hold_one_after_the_other_are_dropped_in_growing_numbers() -> None:
+    """Or else a job with many splits would decode again and again, and give up."""
+    outcomes = [Outcome(split) for split in range(9)]
+    for outcome in outcomes[1:]:
+        outcome.claims = _states(outcome.split, {"one": b"a" * 16, "other": b"b" * 16})
+        wrong = outcome.split == 3
+        before = outcomes[outcome.split - 1]
+        before.arrivals = _states(outcome.split, {"one": (b"c" if wrong else b"a") * 16, "other": b"b" * 16})
+    one = b"one".ljust(KEY_BYTES)
+    dropped = {(one, 1), (one, 2)}
+    found = compare(outcomes, None, Corrections(set(dropped)))
+    assert found is not None
+    assert found.dropped == dropped | {(one, 3), (one, 4), (one, 5)}
 
 
 def test_a_response_over_several_splits(tmp_path: Path) -> None:
