@@ -18,7 +18,7 @@ import numpy as np
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.tape import as_array
 from kafkatap.dissector.records.record_inspector import RecordCollector
-from kafkatap.kernels import kernel
+from kafkatap.kernels import helper, kernel
 from kafkatap.reassembly.link_types import ETHERNET, SLL, SLL2
 
 from ..captures.capture_reader import CaptureReader
@@ -31,6 +31,7 @@ from .fields import kept_words
 from .names import WORD, Names
 
 Array = np.ndarray[Any, Any]
+Buffer = bytes | bytearray | memoryview
 #: Shorter names are not searched: they would be found by chance.
 SHORTEST = 6
 _MAC = 6
@@ -41,59 +42,100 @@ _MACS_AT = {ETHERNET: (0, 6), SLL: (6,), SLL2: (12,)}
 
 
 class Originals:
-    """Strings to search for."""
+    """Strings to search for.
+
+    They are in ascending order, one behind the other in `_text`: string k ends at `_ends[k + 1]`. `_parents`: the
+    longest other string that it begins with, -1 for none. So the strings that begin at a place are the last one that is
+    not behind the bytes there, if these begin with it, and its ancestors of which that is true.
+    """
 
     def __init__(self, strings: Iterable[bytes]) -> None:
         kept = b"\n".join(sorted(kept_words()))
-        self._by_start: dict[int, list[bytes]] = {}
         #: MAC addresses, which are searched where packets have them.
         self.macs: frozenset[bytes] = frozenset()
-        searched = {s for s in strings if len(s) >= SHORTEST and s not in kept and s.strip(_FILLERS) and WORD.search(s)}
-        for string in searched:
-            self._by_start.setdefault(int.from_bytes(string[:SHORTEST], "little"), []).append(string)
-        self.longest = max((len(s) for some in self._by_start.values() for s in some), default=0)
-        self._starts = np.array(sorted(self._by_start), np.uint64)
+        self._strings = sorted(
+            {s for s in strings if len(s) >= SHORTEST and s not in kept and s.strip(_FILLERS) and WORD.search(s)}
+        )
+        self.longest = max(map(len, self._strings), default=0)
+        self._text = as_array(b"".join(self._strings))
+        self._ends = np.cumsum([0, *map(len, self._strings)])
+        self._parents = np.full(len(self._strings), -1, np.int64)
+        open_strings: list[int] = []  # each begins with the one before it
+        for row, string in enumerate(self._strings):
+            while open_strings and not string.startswith(self._strings[open_strings[-1]]):
+                open_strings.pop()
+            self._parents[row] = open_strings[-1] if open_strings else -1
+            open_strings.append(row)
         self._may_start = np.zeros(1 << 16, np.uint8)
-        self._may_start[(self._starts & np.uint64(0xFFFF)).astype(np.int64)] = 1
+        self._may_start[[s[0] | s[1] << 8 for s in self._strings]] = 1
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_start.values()))
+        return len(self._strings)
 
-    def found_in(self, data: bytes | bytearray | memoryview) -> bytes | None:
-        """One of the strings that `data` contains, or None."""
-        return next(self.all_in(data), None)
+    def found_in(self, data: Buffer, ranges: Array | None = None) -> bytes | None:
+        """One of the strings that `data` contains, or None. `ranges`: where to search, each from an even item up to
+        the one behind it (int64)."""
+        return next(self.all_in(data, ranges), None)
 
-    def all_in(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    def all_in(self, data: Buffer, ranges: Array | None = None) -> Iterator[bytes]:
         """Yield the strings that `data` contains, some more than once."""
-        raw, view = as_array(data), memoryview(data)
-        at = -1
-        while len(self._starts) and (at := next_start(raw, at + 1, self._starts, self._may_start)) >= 0:
-            for string in self._by_start[int.from_bytes(view[at : at + SHORTEST], "little")]:
-                if view[at : at + len(string)] == string:
-                    yield string
+        raw, row = as_array(data), np.zeros(1, np.int64)
+        left = np.array([0, len(raw)] if ranges is None else ranges, np.int64)
+        table = self._text, self._ends, self._parents, self._may_start
+        while len(self._strings) and next_string(raw, left, *table, row):
+            found = int(row[0])
+            while found >= 0:
+                yield self._strings[found]
+                found = int(self._parents[found])
 
 
-@kernel(np.uint8, int, np.uint64, np.uint8)
-def next_start(data, at, starts, may_start):  # type: ignore[no-untyped-def]
-    """The first place from `at` on where one of `starts` is: SHORTEST bytes, the lowest first, in ascending order. If
-    there is none, -1. `may_start`: by the first two bytes, whether one begins with them."""
-    last = len(data) - SHORTEST
-    while at <= last:
-        if may_start[np.uintp(data[np.uintp(at)]) | np.uintp(data[np.uintp(at + 1)]) << np.uintp(8)]:
-            wanted = np.uint64(0)
-            for k in range(SHORTEST):
-                wanted |= np.uint64(data[np.uintp(at + k)]) << np.uint64(8 * k)
-            low, high = 0, len(starts)
-            while low < high:
-                middle = (low + high) // 2
-                if starts[middle] < wanted:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < len(starts) and starts[low] == wanted:
-                return at
+@helper
+def _is_behind(text, first, end, data, at, stop):  # type: ignore[no-untyped-def]
+    """Whether text[first:end] comes behind data[at:stop] in order."""
+    k = first
+    while k < end and at < stop:
+        if text[np.uintp(k)] != data[np.uintp(at)]:
+            return text[np.uintp(k)] > data[np.uintp(at)]
+        k += 1
         at += 1
-    return -1
+    return k < end
+
+
+@helper
+def _begins_with(data, at, stop, text, first, end):  # type: ignore[no-untyped-def]
+    """Whether data[at:stop] begins with text[first:end]."""
+    while first < end and at < stop and data[np.uintp(at)] == text[np.uintp(first)]:
+        at += 1
+        first += 1
+    return first == end
+
+
+@kernel(np.uint8, np.int64, np.uint8, np.int64, np.int64, np.uint8, np.int64)
+def next_string(data, ranges, text, ends, parents, may_start, row):  # type: ignore[no-untyped-def]
+    """Find the next of the strings of `Originals` in data[ranges[k]:ranges[k + 1]], k even. Return 1, and the longest
+    one at this place in row[0]; 0 if there is none. `ranges` becomes what is left of them. `may_start`: by the first
+    two bytes, whether one begins with them."""
+    for k in range(0, len(ranges), 2):
+        at, stop = ranges[k], ranges[k + 1]
+        while at <= stop - SHORTEST:
+            if may_start[np.uintp(data[np.uintp(at)]) | np.uintp(data[np.uintp(at + 1)]) << np.uintp(8)]:
+                low, high = 0, len(parents)
+                while low < high:
+                    middle = (low + high) // 2
+                    if _is_behind(text, ends[middle], ends[middle + 1], data, at, stop):
+                        high = middle
+                    else:
+                        low = middle + 1
+                found = np.int64(low - 1)
+                while found >= 0 and not _begins_with(data, at, stop, text, ends[found], ends[found + 1]):
+                    found = parents[found]
+                if found >= 0:
+                    row[0] = found
+                    ranges[k] = at + 1
+                    return 1
+            at += 1
+        ranges[k] = stop
+    return 0
 
 
 def originals_of(names: Names) -> Originals:
@@ -141,12 +183,11 @@ def find_original(path: str, originals: Originals, read: ReadOptions = AS_USUAL,
     collector = RecordCollector(load_programs("records", read.definitions))
     run = Run([path], Engine(read, inspectors=[collector]), watch)
     for chunk in record_chunks(run, collector, 10_000):
-        for at, end, body, body_end in chunk.batches[["at", "end", "body", "body_end"]].tolist():
-            # Elsewhere the arena has memory of before.
-            for first, last in ((at, end), (body, body_end)):
-                found = originals.found_in(chunk.arena[max(first, 0) : max(last, 0)].data)
-                if found is not None:
-                    return found
+        # Elsewhere the arena has memory of before.
+        ranges = np.stack([chunk.batches[name] for name in ("at", "end", "body", "body_end")], axis=1).reshape(-1)
+        found = originals.found_in(chunk.arena.data, np.maximum(ranges, 0))
+        if found is not None:
+            return found
     return None
 
 
@@ -155,9 +196,11 @@ def _mac_in(reader: CaptureReader, macs: frozenset[bytes]) -> bytes | None:
     if not macs:
         return None
     rows = reader.packets[reader.position : reader.count]
-    for at, link_type in zip(rows["at"].tolist(), rows["link_type"].tolist(), strict=True):
-        for place in _MACS_AT.get(link_type, ()):
-            mac = reader.buffer[at + place : at + place + _MAC].tobytes()
-            if mac in macs:
-                return mac
+    for link_type, places in _MACS_AT.items():
+        for place in places:
+            starts = rows["at"][(rows["link_type"] == link_type) & (rows["captured"] >= place + _MAC)]
+            raw = reader.buffer[starts[:, None] + np.arange(place, place + _MAC)]
+            found = macs.intersection(np.unique(raw.view(f"V{_MAC}")).tolist())
+            if found:
+                return min(found)
     return None
