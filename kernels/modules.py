@@ -19,6 +19,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.records.record_reader",
     "kafkatap.anonymize.audit",
     "kafkatap.anonymize.record_structure",
+    "kafkatap.anonymize.segments",
     "kafkatap.extract.fragment_places",
     "kafkatap.live.recording.trimming.packets",
     "kafkatap.reassembly.pcap",

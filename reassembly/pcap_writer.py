@@ -8,6 +8,8 @@ another without gaps, so a file may begin with any of them. `pcapng_blocks` has 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from kafkatap.kernels.readers import le32
 from .dtypes import PACKET
 from .pcap import FILE_HEADER, HEADER, LONGEST_PACKET
 from .pcapng import ENHANCED_PACKET
+from .pcapng_blocks import Options, option_bytes
+
+Array = np.ndarray[Any, Any]
 
 #: One row: the form of the records, and how far the output is written.
 PACK_STATE = record_dtype(
@@ -34,7 +39,13 @@ LINK = record_dtype(("link_type", "i8"), ("interface", "i8"))
 CLASSIC, NEXT_GENERATION = 0, 1
 #: Why packing stopped: all packets are written, no room for the next one, or its link type is not in `links`.
 PACK_ENDED, PACK_FULL, PACK_NEW_LINK = range(3)
-#: Bytes of an enhanced packet block without the packet.
+#: An enhanced packet block to write: where its packet is, and its options are among those of others. `ticks`: its time
+#: in those of its interface.
+PACKET_BLOCK = record_dtype(
+    ("at", "i8"), ("captured", "i8"), ("original", "i8"), ("interface", "i8"), ("ticks", "i8"), ("options_at", "i8"),
+    ("options_size", "i8"),
+)  # fmt: skip
+#: Bytes of an enhanced packet block without the packet and options.
 _BLOCK = 32
 #: The most bytes of a record.
 LONGEST_RECORD = LONGEST_PACKET + _BLOCK
@@ -136,6 +147,34 @@ def pack_packets(buf, packets, first, count, links, state, out):  # type: ignore
         i += 1
     s.position = at
     return i
+
+
+@kernel(np.uint8, PACKET_BLOCK, np.uint8, np.uint8)
+def pack_blocks(buf, rows, options, out):  # type: ignore[no-untyped-def]
+    """Write packets with their options as blocks to `out`, which has as many bytes."""
+    at = np.int64(0)
+    for i in range(len(rows)):
+        row = rows[i]
+        padded = (row.captured + 3) & ~3
+        length = _BLOCK + padded + row.options_size
+        data = _put_block(out, at, length, row.interface, row.ticks, row.captured, row.original)
+        for k in range(row.captured):
+            out[np.uintp(data + k)] = buf[np.uintp(row.at + k)]
+        for k in range(row.options_size):
+            out[np.uintp(data + padded + k)] = options[np.uintp(row.options_at + k)]
+        at += length
+    return at
+
+
+def packet_blocks(buf: Array, rows: Array, options: Mapping[int, Options]) -> tuple[Array, Array]:
+    """The blocks of packets (PACKET_BLOCK), with options by row, and where each block ends (int64)."""
+    written = list(map(option_bytes, options.values()))
+    places, sizes = np.array(list(options), np.int64), np.array(list(map(len, written)), np.int64)
+    rows["options_size"][places], rows["options_at"][places] = sizes, np.cumsum(sizes) - sizes
+    ends: Array = np.cumsum(_BLOCK + (rows["captured"] + 3 & ~3) + rows["options_size"])
+    out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    pack_blocks(buf, rows, np.frombuffer(bytearray(b"".join(written)), np.uint8), out)
+    return out, ends
 
 
 @kernel(np.uint8, int, int, int)

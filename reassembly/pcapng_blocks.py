@@ -1,6 +1,6 @@
 """Blocks of a pcapng that is written: section header, interfaces, secrets, names, packets with comments, statistics.
 
-All is little-endian. Live capture writes its many packets with a kernel instead (`pcap_writer`).
+All is little-endian. Many packets are written by kernels instead (`pcap_writer`).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def names_in(body: bytes, big_endian: bool) -> Iterator[tuple[str, str]]:
 
 def packet(interface: int, high: int, low: int, data: bytes, original: int, options: Options) -> bytes:
     """The block of a packet. `high`, `low`: its time in ticks of the interface."""
-    written = _options(options)
+    written = option_bytes(options)
     length = 32 + (len(data) + 3 & ~3) + len(written)
     head = struct.pack("<IIIIIII", ENHANCED_PACKET, length, interface, high, low, len(data), original)
     return b"".join((head, data, bytes(-len(data) % 4), written, struct.pack("<I", length)))
@@ -100,7 +100,7 @@ def packet(interface: int, high: int, low: int, data: bytes, original: int, opti
 
 def block(kind: int, body: bytes, options: Options) -> bytes:
     """A block of any type. The options are those of its type."""
-    body = _padded(body) + _options(options)
+    body = _padded(body) + option_bytes(options)
     length = len(body) + 12
     return struct.pack("<II", kind, length) + body + struct.pack("<I", length)
 
@@ -115,7 +115,8 @@ def text_value(text: str) -> bytes:
     )
 
 
-def _options(options: Iterable[tuple[int, bytes]]) -> bytes:
+def option_bytes(options: Iterable[tuple[int, bytes]]) -> bytes:
+    """Options as they are written behind the body of a block."""
     written = b"".join([struct.pack("<HH", code, len(value)) + _padded(value) for code, value in options])
     return written + bytes(4) if written else b""
 

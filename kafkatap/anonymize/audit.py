@@ -56,7 +56,6 @@ class Originals:
         self._strings = sorted(
             {s for s in strings if len(s) >= SHORTEST and s not in kept and s.strip(_FILLERS) and WORD.search(s)}
         )
-        self.longest = max(map(len, self._strings), default=0)
         self._text = as_array(b"".join(self._strings))
         self._ends = np.cumsum([0, *map(len, self._strings)])
         self._parents = np.full(len(self._strings), -1, np.int64)

@@ -1,4 +1,4 @@
-"""What is kept of each kind of header up to TCP, and the payload by a `StreamMap`. Addresses become pseudonyms.
+"""What is kept of each kind of header up to TCP (`segments`). Addresses become pseudonyms.
 
 Only known fields are copied. Options with unknown contents, padding and trailers stay zeros or become no-operations. A
 kind of header that is not here is rewritten all the same (`packets`), without its addresses.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
+from kafkatap.dissector.programs.tape import as_array
 from kafkatap.reassembly import layers as known
 from kafkatap.reassembly import link_types as link
 from kafkatap.reassembly.layers import LINK
@@ -16,14 +19,12 @@ from kafkatap.reassembly.trail import EXTENSION
 
 from .addresses import Addresses
 from .fields import FILLER
-from .stream_map import End, StreamMap
+from .segments import PLACE, write_segment
+from .stream_map import StreamMap
 
 _HOP_BY_HOP, _DESTINATION = 0, 60
-_TCP_HEADER = 20
-#: Options of IPv4 and TCP.
-_NOP, _END_OF_OPTIONS = 1, 0
-#: Options of TCP that only have numbers, with their lengths: MSS, window scale, SACK permitted, SACK (any), timestamps.
-_OPTIONS = {2: (4,), 3: (3,), 4: (2,), 5: (10, 18, 26, 34), 8: (10,)}
+#: An option of IPv4.
+_NOP = 1
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
@@ -90,11 +91,12 @@ def transport_checksum(protocol: int, source: bytes, target: bytes, segment: byt
 
 class HeaderCopy(PacketCopy):
     """A packet, and a copy to which headers are written one after the other. `old_ends`, `new_ends`: the addresses of
-    the last IP header, and their pseudonyms."""
+    the last IP header, and their pseudonyms; `ends_at`: where they are."""
 
     def __init__(self, packet: bytes, number: int, addresses: Addresses) -> None:
         super().__init__(packet, number, addresses)
         self.old_ends = self.new_ends = (b"", b"")
+        self.ends_at = 0
         self._checksums: list[Callable[[], None]] = []  # of headers that others follow
 
     def write_checksums(self) -> None:
@@ -130,7 +132,7 @@ class HeaderCopy(PacketCopy):
         self._write_ends(header.at + 8, 16)
 
     def _write_ends(self, at: int, size: int) -> None:
-        self.old_ends = self.old[at : at + size], self.old[at + size : at + 2 * size]
+        self.ends_at, self.old_ends = at, (self.old[at : at + size], self.old[at + size : at + 2 * size])
         source, target = map(self.addresses.packed, self.old_ends)
         self.new_ends = source, target
         self.new[at : at + 2 * size] = source + target
@@ -214,70 +216,21 @@ WRITERS: dict[int, Writer] = {
 EXTENSIONS = {EXTENSION + protocol: protocol for protocol in known.EXTENSION_HEADERS}
 
 
-class Span(NamedTuple):
-    """Where a segment lies in its packet: the captured bytes `at`:`end`. `wire`: its end on the wire."""
-
-    at: int
-    end: int
-    wire: int
-
-
-def copy_segment(
-    packet: PacketCopy, streams: StreamMap, span: Span, olds: tuple[bytes, bytes], ends: tuple[bytes, bytes]
-) -> None:
-    """Copy a TCP segment. `olds`, `ends`: the addresses of the original and their pseudonyms."""
-    at, end, wire = span
-    if at + _TCP_HEADER > end:
-        packet.copy(at, min(end, at + 16))
-        return
-    header = (packet.old[at + 12] >> 4) * 4
-    packet.copy(at, at + 16)
-    packet.copy(at + 18, at + 20)
-    if header < _TCP_HEADER or at + header > wire:
-        packet.fill(at + 20, end)
-    else:
-        _copy_options(packet, at + _TCP_HEADER, min(at + header, end))
-        _write_payload(packet, streams, Span(at + header, end, wire), at, olds)
-    if end == wire:
-        checksum = transport_checksum(known.TCP_PROTOCOL, *ends, packet.new[at:end])
-        packet.new[at + 16 : at + 18] = checksum.to_bytes(2, "big")
+def copy_segment(packet: HeaderCopy, streams: StreamMap, header: Header) -> None:
+    """Copy a TCP segment behind the last IP header."""
+    place = np.zeros(1, PLACE)
+    place["tcp"], place["end"], place["wire"] = header.at, header.end, header.wire
+    place["stream"] = stream_of(streams, packet.old_ends, packet.old[header.at : header.at + 4])
+    old, new = as_array(packet.old), np.frombuffer(packet.new, np.uint8)
+    write_segment(old, new, place, packet.ends_at, len(packet.old_ends[0]), packet.number, streams.tables)
 
 
-def _copy_options(packet: PacketCopy, at: int, end: int) -> None:
-    """Copy the options that only have numbers; the others become no-operations."""
-    packet.new[at:end] = bytes((_NOP,)) * max(end - at, 0)
-    while at < end:
-        kind = packet.old[at]
-        if kind == _END_OF_OPTIONS:
-            packet.new[at:end] = bytes(end - at)
-            return
-        if kind == _NOP:
-            at += 1
-            continue
-        size = packet.old[at + 1] if at + 1 < end else 0
-        if size < 2 or at + size > end:
-            return
-        if size in _OPTIONS.get(kind, ()):
-            packet.copy(at, at + size)
-        at += size
-
-
-def _write_payload(packet: PacketCopy, streams: StreamMap, span: Span, tcp: int, olds: tuple[bytes, bytes]) -> None:
-    """Write the new payload. `tcp`: where the header begins."""
-    at, end, _ = span
-    if at >= end:
-        return
-    packet.fill(at, end)
-    sender: End = (_mapped(olds[0]), packet.u16(tcp))
-    receiver: End = (_mapped(olds[1]), packet.u16(tcp + 2))
-    stream = streams.stream_of(sender, receiver, packet.number)
-    if stream is None or stream.base < 0:
-        return
-    sequence = int.from_bytes(packet.old[tcp + 4 : tcp + 8], "big") + (packet.old[tcp + 13] >> 1 & 1)
-    offset = stream.offset_of(sequence)
-    for place, piece in streams.pieces(stream, offset, offset + end - at):
-        start = at + place - offset
-        packet.new[start : start + len(piece)] = piece
+def stream_of(streams: StreamMap, ends: tuple[bytes, bytes], ports: bytes) -> int:
+    """The row of the first stream between two addresses and their ports, -1 if there is none."""
+    sender, receiver = (
+        (_mapped(end), int.from_bytes(ports[at : at + 2], "big")) for end, at in zip(ends, (0, 2), strict=True)
+    )
+    return streams.first_of(sender, receiver)
 
 
 def _mapped(address: bytes) -> bytes:

@@ -2,7 +2,8 @@
 
 `reassembly.trail` shows where each header begins, so a packet that leads to a stream is always one that is rewritten. A
 new packet starts as zeros. The innermost TCP payload is filler under the bytes of the stream map. All checksums are
-computed anew, from the innermost header outwards. A packet that does not lead to TCP is left out.
+computed anew, from the innermost header outwards. A packet that does not lead to TCP is left out. Packets whose headers
+were seen before are rewritten together (`segments`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Any, cast
 
 import numpy as np
 
+from kafkatap.dissector.programs.tape import as_array
 from kafkatap.reassembly import link_types as link
 from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reassembly.trail import FRAGMENT_PAYLOAD, LONGEST_TRAIL, TCP_SEGMENT, TRAIL, read_trail
 
 from .addresses import Addresses
 from .fields import FILLER
-from .headers import EXTENSIONS, WRITERS, Header, HeaderCopy, Span, copy_segment
+from .headers import EXTENSIONS, WRITERS, Header, HeaderCopy, copy_segment, stream_of
+from .segments import HEAD, PLACE, read_heads, write_packets
 from .stream_map import StreamMap
 
 #: Bytes of packets that need no larger buffer.
@@ -29,13 +32,20 @@ _USUAL_PACKET = 65_536
 _MOST_REMEMBERED = 4_096
 #: Datagrams that wait for more fragments, at most; the oldest are given up.
 _MOST_WAITING = 4_096
+#: Flows whose heads are remembered.
+_MOST_FLOWS = 65_536
 #: Of a datagram: its addresses, protocol and identifier.
 _FragmentKey = tuple[bytes, bytes, int, int]
 
 
+Array = np.ndarray[Any, Any]
+
+
 class PacketRewriter:
     """Rewrites the packets of a capture whose streams are in `streams`. If it has IP fragments, `collect` has
-    to see all packets (`scan`)."""
+    to see all packets (`scan`). `only_changed`: as in `write_packets`."""
+
+    only_changed = False
 
     def __init__(self, addresses: Addresses, streams: StreamMap) -> None:
         self.addresses = addresses
@@ -47,6 +57,8 @@ class PacketRewriter:
         self._trail = np.zeros(LONGEST_TRAIL, TRAIL)
         self._set_buffer(_USUAL_PACKET)
         self._needed: dict[tuple[int, bytes], bytes] = {}
+        self._flows: dict[bytes, tuple[int, int]] = {}  # by head: the number of the new one, and its first stream
+        self._heads = bytearray()  # the new ones
 
     def collect(self, packet: bytes, link_type: int, number: int) -> None:
         """See a packet in the scan for fragments."""
@@ -54,8 +66,48 @@ class PacketRewriter:
         self.rewrite(packet, link_type, number)
         self.fragments.is_collecting = False
 
+    def rewrite_all(self, buffer: Array, packets: Array) -> tuple[Array, Array]:
+        """Rewrite the packets of a block (PACKET): their new bytes, at the same places, and which of them lead to TCP
+        (bool)."""
+        places, heads = np.zeros(len(packets), PLACE), np.zeros(len(packets) * HEAD, np.uint8)
+        read_heads(buffer, packets, self._trail, places, heads)
+        if len(self._flows) > _MOST_FLOWS:
+            self._flows.clear()
+            self._heads.clear()
+        known = np.flatnonzero(places["tcp"] >= 0)
+        flows = []
+        for row, head in zip(known.tolist(), heads.view(f"V{HEAD}")[known].tolist(), strict=True):
+            flow = self._flows.get(head)
+            flows.append(flow or self._add_flow(head, buffer, packets[row]))
+        if flows:
+            places["flow"][known], places["stream"][known] = np.array(flows).T
+        new = np.zeros(int((packets["at"] + packets["captured"]).max()), np.uint8)
+        write_packets(buffer, packets, places, as_array(self._heads), self.streams.tables, int(self.only_changed), new)
+        are_kept = places["flow"] >= 0
+        for row in np.flatnonzero(~are_kept).tolist():
+            made = self.rewrite(*single(buffer, packets[row]))
+            if made is not None:
+                at = int(packets["at"][row])
+                new[at : at + len(made)] = np.frombuffer(made, np.uint8)
+                are_kept[row] = True
+        return new, are_kept
+
+    def _add_flow(self, head: bytes, buffer: Array, packet: Any) -> tuple[int, int]:
+        """Learn a head by a packet that has it."""
+        copy = self._copied(*single(buffer, packet))
+        assert copy is not None
+        size = head[-1]
+        flow = len(self._heads) // HEAD, stream_of(self.streams, copy.old_ends, head[size : size + 4])
+        self._heads += copy.new[:size].ljust(HEAD, b"\0")
+        self._flows[head] = flow
+        return flow
+
     def rewrite(self, packet: bytes, link_type: int, number: int) -> bytes | None:
         """A packet's captured bytes in as many bytes, or None for one that does not lead to TCP."""
+        copy = self._copied(packet, link_type, number)
+        return None if copy is None else bytes(copy.new)
+
+    def _copied(self, packet: bytes, link_type: int, number: int) -> HeaderCopy | None:
         trail = self.trail(packet, link_type)
         if not trail:
             return None
@@ -64,11 +116,11 @@ class PacketRewriter:
             self._write_header(copy, header, min(following.at, len(packet)), link_type)
         last = trail[-1]
         if last.what == TCP_SEGMENT:
-            copy_segment(copy, self.streams, Span(last.at, last.end, last.wire), copy.old_ends, copy.new_ends)
+            copy_segment(copy, self.streams, last)
         else:
             self._write_fragment(copy, trail)
         copy.write_checksums()
-        return bytes(copy.new)
+        return copy
 
     def trail(self, packet: bytes | bytearray, link_type: int) -> list[Header]:
         """The headers of a packet; none if it does not lead to TCP."""
@@ -143,8 +195,16 @@ class PacketRewriter:
         return FILLER * len(payload) if new is None else new[len(head) :]
 
 
+def single(buffer: Array, packet: Any) -> tuple[bytes, int, int]:
+    """The bytes of a packet (a row of PACKET), its link type and its number."""
+    at = int(packet["at"])
+    return buffer[at : at + int(packet["captured"])].tobytes(), int(packet["link_type"]), int(packet["number"])
+
+
 class PayloadRewriter(PacketRewriter):
     """Rewrites only packets whose payload changes, or was cut: their checksum would reveal what it was made of."""
+
+    only_changed = True
 
     def rewrite(self, packet: bytes, link_type: int, number: int) -> bytes | None:
         made = super().rewrite(packet, link_type, number)

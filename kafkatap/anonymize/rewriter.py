@@ -1,4 +1,4 @@
-"""`CaptureRewriter`: learns a capture in a first pass; then it rewrites its packets one by one."""
+"""`CaptureRewriter`: learns a capture in a first pass; then it rewrites its packets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..engine.read_options import AS_USUAL, ReadOptions
 from ..run import Watch, never
 from .learning import Learner
 from .names import Names
-from .packets import PacketRewriter, PayloadRewriter
+from .packets import Array, PacketRewriter, PayloadRewriter, single
 
 
 class CaptureRewriter:
@@ -39,9 +39,7 @@ class CaptureRewriter:
         try:
             while reader.fill():
                 for packet in reader.packets[reader.position : reader.count]:
-                    at = int(packet["at"])
-                    data = reader.buffer[at : at + int(packet["captured"])].tobytes()
-                    self._packets.collect(data, int(packet["link_type"]), int(packet["number"]))
+                    self._packets.collect(*single(reader.buffer, packet))
                 reader.position = reader.count
         finally:
             reader.close()
@@ -54,3 +52,10 @@ class CaptureRewriter:
         made = self._packets.rewrite(packet, link_type, number)
         self.left_out += made is None
         return made
+
+    def rewrite_all(self, buffer: Array, packets: Array) -> tuple[Array, Array]:
+        """The same for the packets of a block (PACKET): their new bytes, at the same places, and which of them are not
+        left out (bool)."""
+        new, are_kept = self._packets.rewrite_all(buffer, packets)
+        self.left_out += int((~are_kept).sum())
+        return new, are_kept

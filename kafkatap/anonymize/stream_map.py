@@ -5,38 +5,31 @@ The bytes lie in an unnamed temporary file. Nothing of an original is in it.
 
 from __future__ import annotations
 
-import os
+import mmap
 import tempfile
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from .segments import PIECE, STREAM, StreamTables
+
+Array = np.ndarray[Any, Any]
 #: One end of a connection: an address (16 bytes, IPv4 mapped into IPv6) and a port.
 End = tuple[bytes, int]
-_HALF, _WRAP = 1 << 31, 1 << 32
-_PIECE = 1 << 20
+_NOTHING = StreamTables(np.zeros(0, STREAM), np.zeros(0, PIECE), np.zeros(0, np.uint8))
 
 
 @dataclass(slots=True)
 class Stream:
-    """One direction of one connection. `base`: the sequence number of offset 0. Rows are in order of their starts once
-    the map is closed."""
+    """One direction of one connection. `base`: the sequence number of offset 0. Rows: bytes that were added."""
 
     first_packet: int
     base: int = -1
     starts: array[int] = field(default_factory=lambda: array("q"))
     lengths: array[int] = field(default_factory=lambda: array("q"))
     places: array[int] = field(default_factory=lambda: array("q"))
-    latest: int = 0
-
-    def offset_of(self, sequence: int) -> int:
-        """The offset of a sequence number, the one nearest to the latest."""
-        distance = (sequence - self.base - self.latest) % _WRAP
-        if distance >= _HALF:
-            distance -= _WRAP
-        self.latest += distance
-        return self.latest
 
 
 class StreamMap:
@@ -46,6 +39,8 @@ class StreamMap:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `release`
         self._used = 0
         self._streams: dict[tuple[End, End], list[Stream]] = {}
+        self._first: dict[tuple[End, End], int] = {}
+        self.tables = _NOTHING
 
     def begin(self, sender: End, receiver: End, first_packet: int) -> Stream:
         """A new stream. Those of the same ends come in the order of their first packets."""
@@ -65,45 +60,35 @@ class StreamMap:
     def close(self) -> None:
         """Prepare for reading: nothing is added any more."""
         self._file.flush()
-        for streams in self._streams.values():
-            for stream in streams:
-                if any(a > b for a, b in zip(stream.starts, stream.starts[1:], strict=False)):
-                    order = sorted(range(len(stream.starts)), key=stream.starts.__getitem__)
-                    for name in ("starts", "lengths", "places"):
-                        setattr(stream, name, array("q", [getattr(stream, name)[k] for k in order]))
+        known = [stream for streams in self._streams.values() for stream in streams]
+        rows, pieces = np.zeros(len(known), STREAM), [np.zeros(0, PIECE)]
+        for ends, streams in self._streams.items():
+            self._first[ends] = len(pieces) - 1
+            pieces += map(_pieces_of, streams)
+        stops = np.cumsum([len(some) for some in pieces])
+        rows["first"], rows["stop"] = stops[:-1], stops[1:]
+        rows["base_seq"] = [stream.base for stream in known]
+        rows["first_packet"] = [stream.first_packet for stream in known]
+        rows["following"] = np.arange(1, len(known) + 1)
+        rows["following"][np.cumsum([len(streams) for streams in self._streams.values()], dtype=np.int64) - 1] = -1
+        # An empty file cannot be mapped.
+        data = np.frombuffer(mmap.mmap(self._file.fileno(), self._used), np.uint8) if self._used else _NOTHING.data
+        self.tables = StreamTables(rows, np.concatenate(pieces), data)
+        self._streams.clear()
 
     def release(self) -> None:
         """Free the file."""
+        self.tables = _NOTHING
         self._file.close()
 
-    def new_bytes(self, overlap: int) -> Iterator[bytes]:
-        """All bytes that were added, in pieces. Each begins with the last `overlap` bytes of the one before it."""
-        for place in range(0, self._used, _PIECE):
-            first = max(place - overlap, 0)
-            yield self._read(first, min(place + _PIECE, self._used) - first)
+    def first_of(self, sender: End, receiver: End) -> int:
+        """The row of the first stream between two ends, -1 if there is none."""
+        return self._first.get((sender, receiver), -1)
 
-    def _read(self, place: int, size: int) -> bytes:
-        return os.pread(self._file.fileno(), size, place)
 
-    def stream_of(self, sender: End, receiver: End, packet: int) -> Stream | None:
-        """The latest stream between two ends that began before a packet, or the first one."""
-        streams = self._streams.get((sender, receiver))
-        if not streams:
-            return None
-        found = streams[0]
-        for stream in streams[1:]:
-            if stream.first_packet > packet:
-                break
-            found = stream
-        return found
-
-    def pieces(self, stream: Stream, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """The known bytes in a range of offsets: (offset, bytes) in order."""
-        starts, lengths = stream.starts, stream.lengths
-        row = max(bisect_right(starts, start) - 1, 0)
-        while row < len(starts) and starts[row] < end:
-            low, high = max(start, starts[row]), min(end, starts[row] + lengths[row])
-            if low < high:
-                place = stream.places[row] + low - starts[row]
-                yield low, self._read(place, high - low)
-            row += 1
+def _pieces_of(stream: Stream) -> Array:
+    """What was added to a stream, in order of offsets."""
+    rows = np.zeros(len(stream.starts), PIECE)
+    rows["offset"], rows["length"], rows["place"] = stream.starts, stream.lengths, stream.places
+    found: Array = rows[np.argsort(rows["offset"], kind="stable")]
+    return found

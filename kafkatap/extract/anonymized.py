@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.reassembly import pcapng_blocks as blocks
+from kafkatap.reassembly.pcap_writer import packet_blocks
 
 from ..anonymize import CaptureRewriter, random_key
 from ..anonymize.audit import find_original, originals_of
@@ -203,7 +204,7 @@ def _rewrite(
 
     Interrupted if `watch` ends it.
     """
-    numbers = []
+    numbers = [np.zeros(0, np.int64)]
     with CaptureRewriter(plain, key, read, watch) as rewriter:
         _go_on(watch)
         new.restart()
@@ -218,24 +219,18 @@ def _rewrite(
                     description = interface.link_type, interface.snap_length, interface.options
                     file.write(blocks.interface_description(*description))
                 interfaces = len(reader.interfaces)
-                rows = reader.packets[reader.position : reader.count]
-                columns = ("at", "captured", "link_type", "number", "ts", "original")
-                packets = zip(*(rows[name].tolist() for name in columns), strict=True)
-                for row, (at, captured, link_type, number, ts, original) in enumerate(packets, reader.position):
-                    data = reader.buffer[at : at + captured].tobytes()
-                    made = rewriter.rewrite(data, link_type, number)
-                    if made is not None:
-                        numbers.append(number)
-                        options = reader.options_of(row, captured)
-                        file.write(blocks.packet(*reader.time_of(row, ts), made, original, options))
+                rows = np.arange(reader.position, reader.count)
+                packets = reader.packets[reader.position : reader.count]
+                made, are_kept = rewriter.rewrite_all(reader.buffer, packets)
+                numbers.append(packets["number"][are_kept])
+                file.write(packet_blocks(made, *reader.blocks_of(rows[are_kept]))[0].data)
                 reader.position = reader.count
         finally:
             reader.close()
         new.publish()
         _go_on(watch)
         originals = originals_of(rewriter.names)
-        new_bytes = rewriter.learner.streams.new_bytes(originals.longest)
-        left = next(filter(None, map(originals.found_in, new_bytes)), None)
+        left = originals.found_in(rewriter.learner.streams.tables.data.data)
         left = left or find_original(new.path, originals, read, watch)
         if left is not None and key is not None:
             raise OriginalLeftError(
@@ -249,7 +244,7 @@ def _rewrite(
             left is not None,
         )  # fmt: skip
         _go_on(watch)
-    return done, np.array(numbers, np.int64)
+    return done, np.concatenate(numbers)
 
 
 def _go_on(watch: Watch) -> None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from kafkatap.reassembly import pcapng_blocks as blocks
+from kafkatap.reassembly.pcap_writer import packet_blocks
 
 from ..captures.capture_reader import FileReport
 from ..captures.pipes import Interrupted, is_pipe
@@ -29,7 +32,7 @@ from .host_names import host_names
 from .neighbourhood import COPY_NONE, COPY_WHOLE, Plan, make_plan
 from .row_check import compare_rows
 from .source_blocks import SourceInterface
-from .wanted_packets import CapturePass, SegmentChooser, WantedPacket, merged_packets
+from .wanted_packets import CapturePass, SegmentChooser, WantedPackets, merged_packets
 
 Array = np.ndarray[Any, Any]
 #: How often the plan is widened. Whole connections, and then names, need no more.
@@ -126,7 +129,7 @@ def extract(
             whole, also = np.union1d(whole, more), np.union1d(also, naming)
         made.copied = int(plan.chosen.sum())
         made.packets, made.bytes = writer.packets, writer.bytes
-        made.selected_packets = np.array(writer.findings.request_packets, np.int64)
+        made.selected_packets = np.concatenate(writer.findings.request_packets)
         file.publish()
     return made
 
@@ -161,7 +164,9 @@ class _Progress:
             made.is_interrupted = True
 
 
-def _packets(index: ExchangeIndex, plan: Plan, with_texts: bool, progress: _Progress) -> Iterator[WantedPacket]:
+def _packets(
+    index: ExchangeIndex, plan: Plan, with_texts: bool, progress: _Progress
+) -> Iterator[tuple[list[WantedPackets], Array]]:
     """The packets that a plan wants, in time order."""
     chooser = SegmentChooser(index, plan)
     has_fragments = index.run.engine.assembler.fragments.seen > 0
@@ -193,7 +198,7 @@ class _Writer:
         self._interfaces: dict[int, int] = {}  # by id of a SourceInterface, the number of its copy
         self._kept: list[SourceInterface] = []
         self._same: dict[SourceInterface, int] = {}
-        self.packets = self.bytes = 0
+        self._next = self.packets = self.bytes = 0
         self._put(blocks.section_header(f"kafkatap {own_version()}{EXTRACT_MARK}", command))
         if names:
             if found.derived:
@@ -212,29 +217,55 @@ class _Writer:
             self._put(blocks.decryption_secrets(lines))
         return len(distinct) if lines else 0
 
-    def write(self, packets: Iterable[WantedPacket]) -> None:
-        """Write all packets."""
-        for packet in packets:
-            interface = self._interfaces.get(id(packet.interface))
-            if interface is None:
-                interface = self._add_interface(packet.interface)
-            self.packets += 1
-            options = packet.options
-            if self.findings.is_on(packet.number):
-                found = self.findings.of(packet.number, self.packets)
-                options = [(blocks.COMMENT, blocks.text_value(text)) for text in found] + options
-            self._put(blocks.packet(interface, packet.high, packet.low, packet.data, packet.original, options))
+    def write(self, parts: Iterable[tuple[list[WantedPackets], Array]]) -> None:
+        """Write all packets, parts of several captures each with their order."""
+        for part, order in parts:
+            starts = np.cumsum([0, *(len(one.rows) for one in part)])
+            described = self._add_interfaces(part, np.argsort(order), starts)
+            options = [one.options for one in part]
+            comments = self.findings.all_of(np.concatenate([one.numbers for one in part])[order], self.packets)
+            for place, found in comments.items():
+                row = int(order[place])
+                source = int(np.searchsorted(starts, row, "right")) - 1 if len(part) > 1 else 0
+                row -= int(starts[source])
+                texts = [(blocks.COMMENT, blocks.text_value(text)) for text in found]
+                options[source][row] = [*texts, *options[source].get(row, ())]
+            self.packets += len(order)
+            packed = [packet_blocks(one.buffer, one.rows, of) for one, of in zip(part, options, strict=True)]
+            if len(part) == 1 and not described:
+                self._put(packed[0][0].data)
+                continue
+            pieces = [made[at:end] for made, ends in packed for at, end in pairwise([0, *ends.tolist()])]
+            for place, row in enumerate(order.tolist()):
+                self._put(described.get(place, b""))
+                self._put(pieces[row].data)
 
-    def _add_interface(self, source: SourceInterface) -> int:
-        """The number of an interface. Several captures may have the same one."""
-        number = self._same.get(source)
-        if number is None:
-            number = self._same[source] = len(self._same)
-            self._put(blocks.interface_description(source.link_type, source.snap_length, source.options))
-        self._interfaces[id(source)] = number
+    def _add_interfaces(self, part: list[WantedPackets], places: Array, starts: Array) -> dict[int, bytes]:
+        """Replace the numbers of interfaces in a part's rows; return the descriptions of new ones, by the places of
+        their first packets. `places`: of the packets, of which each capture's begin at `starts`."""
+        firsts = []
+        for one, start in zip(part, starts.tolist(), strict=False):
+            numbers, rows = np.unique(one.rows["interface"], return_index=True)
+            firsts += [
+                (place, one.interfaces[n]) for place, n in zip(places[start + rows].tolist(), numbers, strict=True)
+            ]
+        made = {place: self._description(source) for place, source in sorted(firsts, key=itemgetter(0))}
+        for one in part:
+            numbers = np.array([self._interfaces.get(id(source), 0) for source in one.interfaces], np.int64)
+            one.rows["interface"] = numbers[one.rows["interface"]]
+        return {place: data for place, data in made.items() if data}
+
+    def _description(self, source: SourceInterface) -> bytes:
+        """The block of an interface, unless it has one: several captures may have the same one."""
+        if id(source) in self._interfaces:
+            return b""
         self._kept.append(source)  # so that its id stays its own
-        return number
+        number = self._interfaces[id(source)] = self._same.setdefault(source, self._next)
+        if number < self._next:
+            return b""
+        self._next += 1
+        return blocks.interface_description(source.link_type, source.snap_length, source.options)
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes | memoryview) -> None:
         self._file.write(data)
         self.bytes += len(data)

@@ -61,35 +61,37 @@ class Findings:
         is_on[rows["request_packet_first"]] = _REQUESTS
         is_on[rows["response_packet_first"]] |= _RESPONSES
         is_on[:1] = 0
-        self._bits = is_on.tobytes()  # a single number indexes bytes much faster
+        self._bits = is_on
         self._errors_of = _Places(errors["exchange"])
         self._has_errors = is_among(rows["exchange"], errors["exchange"]).tobytes()  # by row
         self._blocks: dict[int, list[dict[str, int]]] = {}
         self._names: dict[tuple[int, ...], str] = {}
         self._ends_texts: dict[tuple[int, ...], str] = {}
         self._written: dict[int, int] = {}  # by exchange that waits for its response: the written packet of its request
-        self.request_packets: list[int] = []
+        self.request_packets = [np.zeros(0, np.int64)]  # in the extracted capture
 
-    def of(self, packet: int, written: int) -> list[str]:
+    def all_of(self, packets: Array, written: int) -> dict[int, list[str]]:
+        """The comments of packets that are written one after the other (their numbers), by place. `written`: how many
+        packets were written before them."""
+        kinds = np.where(packets <= self._last, self._bits[np.minimum(packets, self._last)], 0)
+        self.request_packets.append(np.flatnonzero(kinds & _REQUESTS) + written + 1)
+        places = np.flatnonzero(kinds) if self._are_written else kinds[:0]
+        return {
+            place: self._of(packet, written + place + 1, kind)
+            for place, packet, kind in zip(
+                places.tolist(), packets[places].tolist(), kinds[places].tolist(), strict=True
+            )
+        }
+
+    def _of(self, packet: int, written: int, kinds: int) -> list[str]:
         """The comments of a packet. `written`: its number in the extracted capture."""
         found: list[str] = []
-        if not self.is_on(packet):
-            return found
-        kinds = self._bits[packet]
         for row in self._requests.at(packet) if kinds & _REQUESTS else ():
-            self.request_packets.append(written)
-            if self._are_written:
-                found.append(self._request(row))
-                self._written[row] = written
-        if not self._are_written:
-            return found
+            found.append(self._request(row))
+            self._written[row] = written
         for row in self._responses.at(packet) if kinds & _RESPONSES else ():
             found.append(self._response(row, self._written.pop(row, 0)))
         return found
-
-    def is_on(self, packet: int) -> bool:
-        """Whether a packet has comments."""
-        return packet <= self._last and self._bits[packet] != 0
 
     def _exchange(self, row: int) -> _Exchange:
         """The columns of an exchange. Packets come in about the order of the rows, so these are read in blocks."""

@@ -330,12 +330,13 @@ class _Writer:
         ]
 
     def _write_block(self, reader: SourceReader, new: dict[int, list[bytes]]) -> None:
-        for row in range(reader.count):
-            packet = reader.packets[row]
-            at, captured, original, number = (int(packet[name]) for name in ("at", "captured", "original", "number"))
-            interface, high, low = reader.time_of(row, int(packet["ts"]))
-            options = reader.options_of(row, captured)
-            made = new.get(number)
+        rows, known = reader.blocks_of(np.arange(reader.count))
+        numbers = reader.packets["number"][: reader.count].tolist()
+        columns = (rows[name].tolist() for name in ("at", "captured", "original", "interface", "ticks"))
+        for row, (at, captured, original, interface, ticks) in enumerate(zip(*columns, strict=True)):
+            high, low = ticks >> 32 & 0xFFFFFFFF, ticks & 0xFFFFFFFF
+            options = known.get(row, ())
+            made = new.get(numbers[row])
             if made is None:
                 to = self._interface(reader.interfaces[interface], False)
                 data = reader.buffer[at : at + captured].tobytes()
@@ -344,7 +345,7 @@ class _Writer:
             to = self._interface(reader.interfaces[interface], True)
             for data in made:
                 self._output.write(blocks.packet(to, high, low, data, len(data), options))
-                options = []
+                options = ()
 
     def _interface(self, source: SourceInterface, is_plain: bool) -> int:
         """The number of an interface for copied packets, or for new ones."""

@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from kafkatap.kernels.arrays import taken
+from kafkatap.reassembly.pcap_writer import PACKET_BLOCK
 from kafkatap.reassembly.pcapng import (
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
@@ -20,7 +22,7 @@ from kafkatap.reassembly.pcapng import (
     SECTION_HEADER,
     SIMPLE_PACKET,
 )
-from kafkatap.reassembly.pcapng_blocks import COMMENT, FILTER, FRAME_CHECK_LENGTH, INTERFACE_NAME, RESOLUTION
+from kafkatap.reassembly.pcapng_blocks import COMMENT, FILTER, FRAME_CHECK_LENGTH, INTERFACE_NAME, RESOLUTION, Options
 from kafkatap.reassembly.scanner import NANOSECONDS
 
 from ..captures.capture_reader import CaptureReader
@@ -90,37 +92,37 @@ class SourceReader(CaptureReader):
         if not self.is_classic:
             self._walk(start, self._at)
 
-    # ---------------------------------------------------------------- one packet
+    # ---------------------------------------------------------------- packets
 
-    def time_of(self, row: int, ts: int) -> tuple[int, int, int]:
-        """(interface, high and low half of the ticks) of a packet whose time is `ts`, ns."""
+    def blocks_of(self, rows: Array) -> tuple[Array, dict[int, Options]]:
+        """What is written of the packets in some rows: PACKET_BLOCK, and their options that are copied, by place."""
+        packets = taken(self.packets, rows)
+        made = np.zeros(len(rows), PACKET_BLOCK)
+        for name in ("at", "captured", "original"):
+            made[name] = packets[name]
         if self.is_classic:
-            unit = self.interfaces[0].ticks_ns or 1
-            ticks = max(0, ts // unit)
-            return 0, ticks >> 32, ticks & 0xFFFFFFFF
-        at, order, section = int(self._places[row]), self._orders[row], int(self._sections[row])
-        kind = self._word(at, order)
-        if kind == SIMPLE_PACKET:
-            return section, 0, 0
-        interface, high, low = struct.unpack_from(order + "III", cast(Any, self.buffer), at + 8)
-        if kind == OBSOLETE_PACKET:
-            interface = struct.unpack_from(order + "H", cast(Any, self.buffer), at + 8)[0]
-        return section + interface, high, low
+            made["ticks"] = np.maximum(packets["ts"] // (self.interfaces[0].ticks_ns or 1), 0)
+            return made, {}
+        raw = self.buffer[np.minimum(self._places[rows][:, None] + np.arange(20), len(self.buffer) - 1)]
+        are_big = np.array([self._orders[row] == ">" for row in rows.tolist()], bool)
+        words = np.where(are_big[:, None], raw.view(">u4"), raw.view("<u4")).astype(np.int64)
+        kind, length, interface, high, low = words.T
+        interface = np.where(kind == OBSOLETE_PACKET, np.where(are_big, interface >> 16, interface & 0xFFFF), interface)
+        is_simple = kind == SIMPLE_PACKET
+        made["interface"] = self._sections[rows] + np.where(is_simple, 0, interface)
+        made["ticks"] = np.where(is_simple, 0, high << 32 | low)
+        options = {}
+        for place in np.flatnonzero(~is_simple & (length > _BEFORE + 4 + (made["captured"] + 3 & ~3))).tolist():
+            found = self._options_of(int(rows[place]), int(made["captured"][place]), int(length[place]))
+            if found:
+                options[place] = found
+        return made, options
 
-    def options_of(self, row: int, captured: int) -> list[tuple[int, bytes]]:
-        """The options of a packet of `captured` bytes that are copied."""
-        if self.is_classic:
-            return []
-        at, order = int(self._places[row]), self._orders[row]
-        kind, length = struct.unpack_from(order + "II", cast(Any, self.buffer), at)
-        if kind == SIMPLE_PACKET:
-            return []
-        first = at + _BEFORE + (captured + 3 & ~3)
-        end = at + length - 4
-        if end - first < 4:
-            return []
+    def _options_of(self, row: int, captured: int, length: int) -> Options:
+        """The options of a packet of `captured` bytes that are copied. `length`: of its block."""
+        at = int(self._places[row])
         kept = _OF_PACKETS if self._with_texts else {code: _OF_PACKETS[code] for code in _PLAIN_OF_PACKETS}
-        return self._options(first, end, kept, order)
+        return self._options(at + _BEFORE + (captured + 3 & ~3), at + length - 4, kept, self._orders[row])
 
     # ---------------------------------------------------------------- blocks
 

@@ -7,9 +7,8 @@ a capture that has fragments is read once more for them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from kafkatap.kernels.arrays import as_bytes
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import FIN, QUOTED, RST, SYN
 from kafkatap.reassembly.flows import KEY_BYTES
+from kafkatap.reassembly.pcapng_blocks import Options
 from kafkatap.reassembly.trail import LONGEST_TRAIL, TRAIL
 
 from ..captures.capture_reader import FileReport
@@ -30,17 +30,15 @@ from .source_blocks import SourceInterface, SourceReader
 Array = np.ndarray[Any, Any]
 
 
-class WantedPacket(NamedTuple):
-    """One packet to write. `number`: of the first pass. `high`, `low`: its time in ticks of the interface."""
+class WantedPackets(NamedTuple):
+    """Packets to write, of one block of a capture, which is in `buffer`. `numbers`: of the first pass (int64). `rows`:
+    PACKET_BLOCK, whose interfaces are numbers of `interfaces`. `options`: by row."""
 
-    number: int
-    ts: int
-    interface: SourceInterface
-    high: int
-    low: int
-    data: bytes
-    original: int
-    options: list[tuple[int, bytes]]
+    numbers: Array
+    rows: Array
+    options: dict[int, Options]
+    buffer: Array
+    interfaces: Sequence[SourceInterface]
 
 
 #: By 4-tuple: its connections in order of time (numbers), and when each one began.
@@ -188,7 +186,8 @@ class CapturePass:
         self._report, self._order, self._chooser, self._with_texts = report, order, chooser, with_texts
         self._has_fragments = has_fragments
         self.pending = Pending(order)
-        self._packets: deque[WantedPacket] = deque()  # those that are pending
+        self._packets: WantedPackets  # with those that are pending,
+        self._taken = 0  # behind these
         self._more = self._read()
 
     @property
@@ -205,12 +204,19 @@ class CapturePass:
                 return False
             reader, wanted = found
             self.pending.add(reader.packets["ts"][: reader.count], wanted)
-            self._packets.extend(_packets(reader, wanted))
+            self._packets = WantedPackets(
+                reader.packets["number"][wanted], *reader.blocks_of(wanted), reader.buffer, reader.interfaces
+            )
+            self._taken = 0
         return True
 
-    def take(self, count: int) -> list[WantedPacket]:
+    def take(self, count: int) -> WantedPackets:
         """Remove and return the next packets."""
-        return [self._packets.popleft() for _ in range(count)]
+        first, found = self._taken, self._packets
+        here = slice(first, first + count)
+        self._taken += count
+        options = {row - first: of for row, of in found.options.items() if first <= row < here.stop}
+        return found._replace(numbers=found.numbers[here], rows=found.rows[here], options=options)
 
     def _read(self) -> Iterator[tuple[SourceReader, Array]]:
         """Yield the reader with each block of packets, and the rows of those that are wanted."""
@@ -277,14 +283,13 @@ class CapturePass:
         return np.unique(np.concatenate(rows))
 
 
-def merged_packets(passes: Sequence[CapturePass]) -> Iterator[WantedPacket]:
-    """Yield the wanted packets of all captures in time order."""
+def merged_packets(passes: Sequence[CapturePass]) -> Iterator[tuple[list[WantedPackets], Array]]:
+    """Yield the wanted packets of all captures: some of several, and their order, that of time."""
     merger = Merger[CapturePass]()
     for one in passes:
         merger.add(one)
     while part := merger.next_part():
-        packets = [packet for one, times in part for packet in one.take(len(times))]
-        yield from packets if len(part) == 1 else (packets[place] for place in places(part).tolist())
+        yield [one.take(len(times)) for one, times in part], places(part)
         merger.opened[:] = [one for one in merger.opened if one.fill()]
 
 
@@ -303,16 +308,3 @@ def _of_same_datagrams(fragments: Array, wanted: Array) -> Array:
         if at < same.stop - same.start and complete["ts"][same][at] - ts <= DATAGRAM_NS:
             numbers.append(number)
     return np.array(numbers, np.int64)
-
-
-def _packets(reader: SourceReader, wanted: Array) -> Iterator[WantedPacket]:
-    """The packets in some rows of a block."""
-    rows = reader.packets[wanted]
-    columns = (rows[name].tolist() for name in ("number", "ts", "at", "captured", "original"))
-    data = memoryview(cast(Any, reader.buffer))
-    for row, number, ts, at, captured, original in zip(wanted.tolist(), *columns, strict=True):
-        interface, high, low = reader.time_of(row, ts)
-        yield WantedPacket(
-            number, ts, reader.interfaces[interface], high, low, bytes(data[at : at + captured]), original,
-            reader.options_of(row, captured),
-        )  # fmt: skip
