@@ -43,6 +43,8 @@ _NESTED = 2
 _CRC_AT = {0: 12, 1: 12, 2: 17}
 #: Tries to have a batch in the sample: one in SAMPLED succeeds.
 _TRIES = 10 * SAMPLED
+#: Bytes of batches that are kept to be found again, with those that they became.
+_MOST_KEPT = 64 << 20
 #: Of the longest value of a batch, so many bytes are noted for the audit if they are not all alike.
 _SAMPLE, _DIFFERENT = 32, 8
 
@@ -55,6 +57,10 @@ class RecordRewriter:
         self.names = names
         self.batches = self.unfitted = self.implausible = 0
         self._bounds = Bounds()
+        #: What the batches of magic 2 became that brokers pass on as they are: by the bytes that their CRC covers, the
+        #: new records, their CRC, and how many were unfitted.
+        self._known: dict[bytes, tuple[bytes, int, int]] = {}
+        self._kept = 0  # bytes
 
     def rewrite(self, raw: bytes | memoryview, depth: int = 0) -> bytearray:
         """The captured bytes of a field without its contents, in as many bytes. A `memoryview` is not copied."""
@@ -91,15 +97,33 @@ class RecordRewriter:
             right = crc_of(magic, made) if is_whole else 0
         else:
             made[:BATCH_HEADER] = raw[:BATCH_HEADER]
-            for body in self._bodies(raw[BATCH_HEADER:], int.from_bytes(raw[21:23], "big"), is_whole, is_right):
-                made[BATCH_HEADER:] = body
-                right = crc_of(magic, made) if is_whole else 0
-                if not is_right or (right % SAMPLED == 0) == (old % SAMPLED == 0):
-                    break
+            covered = bytes(raw[crc + 4 :]) if is_right else b""
+            known = self._known.get(covered)
+            if known is not None:
+                made[BATCH_HEADER:], right, more = known
+                self.unfitted += more
+            else:
+                before = self.unfitted
+                for body in self._bodies(raw[BATCH_HEADER:], int.from_bytes(raw[21:23], "big"), is_whole, is_right):
+                    made[BATCH_HEADER:] = body
+                    right = crc_of(magic, made) if is_whole else 0
+                    if not is_right or (right % SAMPLED == 0) == (old % SAMPLED == 0):
+                        break
+                if is_right:
+                    self._keep(covered, (bytes(made[BATCH_HEADER:]), right, self.unfitted - before))
         if not is_right:  # it stays wrong
             right ^= 0xFFFFFFFF
             right = right - right % SAMPLED + (old % SAMPLED > 0)
         made[crc : crc + 4] = right.to_bytes(4, "big")
+
+    def _keep(self, covered: bytes, made: tuple[bytes, int, int]) -> None:
+        """Keep what became of a batch, and forget the oldest ones beyond _MOST_KEPT."""
+        self._known[covered] = made
+        self._kept += 2 * len(covered)
+        while self._kept > _MOST_KEPT:
+            oldest = next(iter(self._known))
+            self._kept -= 2 * len(oldest)
+            del self._known[oldest]
 
     def _bodies(
         self, body: bytes | memoryview, attributes: int, is_whole: bool, is_right: bool
