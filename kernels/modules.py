@@ -18,6 +18,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.records.batches",
     "kafkatap.dissector.records.record_reader",
     "kafkatap.anonymize.audit",
+    "kafkatap.anonymize.message_rows",
     "kafkatap.anonymize.record_structure",
     "kafkatap.anonymize.segments",
     "kafkatap.extract.fragment_places",

@@ -13,13 +13,15 @@ import numpy as np
 from kafkatap.dissector.tree import node_rows as r
 from kafkatap.dissector.tree.message_rows import Frames, RowMaker
 from kafkatap.dissector.tree.view import Viewer
+from kafkatap.kernels import kernel
 
 from .fields import FILLER, WITH_SIBLINGS, rewritten_string
 from .names import Names
-from .plausible import PRINTABLE
+from .plausible import FIRST_PRINTABLE, LAST_PRINTABLE, SHORTEST_TEXT
 from .record_batches import RecordRewriter
 
 Array = np.ndarray[Any, Any]
+_FILLER = FILLER[0]
 _STRINGS = (r.STRING, r.ODD)
 _REPLACED = np.zeros(256, bool)
 _REPLACED[[*_STRINGS, r.UUID, r.BYTES, r.SIZE]] = True
@@ -85,18 +87,29 @@ class FramesRewriter:
         if len(new) != len(old):
             raise AssertionError("a rewritten frame has another size")
         are_numbers = np.flatnonzero((nodes["form"] == r.NUMBER) | (nodes["form"] == r.BOOL))
-        _overwrite_printable(new, numbers, places[are_numbers], stops[are_numbers])
+        made, left = (np.frombuffer(some, np.uint8) for some in (new, numbers))
+        overwrite_printable(made, left, places[are_numbers], stops[are_numbers])
         return new
 
 
-def _overwrite_printable(new: bytearray, numbers: bytearray, firsts: Array, stops: Array) -> None:
-    """Put filler in place of numbers within runs of printable bytes that stayed: they may be misread. `numbers`: the
+@kernel(np.uint8, np.uint8, np.int64, np.int64)
+def overwrite_printable(new, old, firsts, stops):  # type: ignore[no-untyped-def]
+    """Put filler in place of numbers within runs of printable bytes that stayed: they may be misread. `old`: the
     original bytes, those of strings and records as zeros; the numbers lie in firsts:stops, ascending."""
-    alike, written = np.frombuffer(numbers, np.uint8), np.frombuffer(bytes(new), np.uint8)
-    for found in PRINTABLE.finditer(np.multiply(alike, alike == written).tobytes()):
-        if not found[0].strip(FILLER):
-            continue
-        start, end = found.span()
-        for row in range(int(np.searchsorted(stops, start, "right")), int(np.searchsorted(firsts, end))):
-            first, last = max(int(firsts[row]), start), min(int(stops[row]), end)
-            new[first:last] = FILLER * (last - first)
+    start, row, is_filler = 0, 0, True
+    for at in range(len(new) + 1):
+        if at < len(new):
+            byte = new[np.uintp(at)]
+            if byte == old[np.uintp(at)] and FIRST_PRINTABLE <= byte <= LAST_PRINTABLE:
+                is_filler = is_filler and byte == _FILLER
+                continue
+        if at - start >= SHORTEST_TEXT and not is_filler:
+            while row < len(stops) and stops[row] <= start:
+                row += 1
+            while row < len(firsts) and firsts[row] < at:
+                for k in range(max(firsts[row], start), min(stops[row], at)):
+                    new[np.uintp(k)] = _FILLER
+                row += 1
+            row = max(row - 1, 0)  # it may go on behind the run
+        start, is_filler = at + 1, True
+    return 0

@@ -12,7 +12,9 @@ import struct
 
 from kafkatap.dissector.batch_headers import BATCH_HEADER, CODEC_BITS, LOG_OVERHEAD, MESSAGE_0, MESSAGE_1
 
-PRINTABLE = re.compile(rb"[\x20-\x7e]{6,}")
+#: So many printable bytes in a row are a text.
+SHORTEST_TEXT, FIRST_PRINTABLE, LAST_PRINTABLE = 6, 0x20, 0x7E
+PRINTABLE = re.compile(b"[%c-%c]{%d,}" % (FIRST_PRINTABLE, LAST_PRINTABLE, SHORTEST_TEXT))
 #: Offsets and producer ids are below the one, epochs and counts below the other.
 _MOST, _MANY = 1 << 48, 1 << 24
 #: Times of records, ms: -1, those of tests near 0, and the years 2000 to 2100.

@@ -111,7 +111,7 @@ def extract_anonymized(
         commented = np.searchsorted(numbers, made.selected_packets) + 1
         last = extract(
             [new.path], output, comments=comments, names=comments, commented=commented, command=MARK,
-            read=read, watch=is_over, overwrite=overwrite,
+            is_checked=False, read=read, watch=is_over, overwrite=overwrite,
         )  # fmt: skip
     return replace(made, packets=last.packets, bytes=last.bytes, is_interrupted=last.is_interrupted), done
 
@@ -161,8 +161,8 @@ def extract_without_secrets(
             )
         commented = np.searchsorted(numbers, made.selected_packets) + 1
         last = extract(
-            [new.path], output, comments=comments, names=comments, commented=commented, command=command, read=read,
-            watch=lambda _: watch(done_before), overwrite=overwrite,
+            [new.path], output, comments=comments, names=comments, commented=commented, command=command,
+            is_checked=False, read=read, watch=lambda _: watch(done_before), overwrite=overwrite,
         )  # fmt: skip
     return replace(
         made, packets=last.packets, bytes=last.bytes, different=difference.exchanges, secret_messages={},

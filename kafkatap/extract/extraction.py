@@ -79,6 +79,7 @@ def extract(
     commented: Array | None = None,
     command: str = "",
     secrets: bool = False,
+    is_checked: bool = True,
     read: ReadOptions = AS_USUAL,
     watch: Watch = never,
     overwrite: bool = False,
@@ -90,7 +91,8 @@ def extract(
     `comments`: packet comments with findings; False also leaves out all texts of the original: comments, names of
     interfaces, capture filters. `names`: a name resolution block. `commented`: only exchanges whose request begins in
     one of these packets get comments. `command`: the comment of the whole file. `secrets`: also write the TLS secrets
-    of the copied connections. `overwrite`: replace a pcapng of that name that is no copy of kafkatap's.
+    of the copied connections. `is_checked`: compare the rows of the copy with those of the original.
+    `overwrite`: replace a pcapng of that name that is no copy of kafkatap's.
 
     Nothing is written if no exchange is selected, or if `watch` ends the reading. ValueError for pipes, and for
     an output that is one of the captures. OSError if a file cannot be read or written.
@@ -119,6 +121,8 @@ def extract(
                 made.secrets = writer.write_secrets(index, plan)
             writer.write(_packets(index, plan, comments, progress))
             file.file.flush()
+            if not is_checked:
+                break
             difference = compare_rows(index, file.path, read, progress.go_on)
             made.different, made.secret_messages = difference.exchanges, difference.secrets
             more = difference.connections[plan.how[difference.connections] != COPY_WHOLE]

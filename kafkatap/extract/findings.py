@@ -64,7 +64,7 @@ class Findings:
         self._bits = is_on
         self._errors_of = _Places(errors["exchange"])
         self._has_errors = is_among(rows["exchange"], errors["exchange"]).tobytes()  # by row
-        self._blocks: dict[int, list[dict[str, int]]] = {}
+        self._blocks: dict[int, list[tuple[_Exchange, dict[str, int]]]] = {}
         self._names: dict[tuple[int, ...], str] = {}
         self._ends_texts: dict[tuple[int, ...], str] = {}
         self._written: dict[int, int] = {}  # by exchange that waits for its response: the written packet of its request
@@ -93,8 +93,9 @@ class Findings:
             found.append(self._response(row, self._written.pop(row, 0)))
         return found
 
-    def _exchange(self, row: int) -> _Exchange:
-        """The columns of an exchange. Packets come in about the order of the rows, so these are read in blocks."""
+    def _exchange(self, row: int) -> tuple[_Exchange, dict[str, int]]:
+        """The columns of an exchange, and the parts of its time. Packets come in about the order of the rows, so these
+        are read in blocks."""
         number, place = divmod(row, _BLOCK)
         block = self._blocks.get(number)
         if block is None:
@@ -102,8 +103,9 @@ class Findings:
                 del self._blocks[next(iter(self._blocks))]
             first = number * _BLOCK
             rows = self._rows[first : first + _BLOCK]
-            block = self._blocks[number] = list(dict_rows(rows, _COLUMNS))
-            self._add_hosts(block, rows)
+            found = list(dict_rows(rows, _COLUMNS))
+            self._add_hosts(found, rows)
+            block = self._blocks[number] = list(zip(found, dict_rows(parts_of(rows)), strict=True))
         return block[place]
 
     def _add_hosts(self, block: list[dict[str, int]], rows: Array) -> None:
@@ -116,16 +118,15 @@ class Findings:
                 x[f"{end}_host"] = number
 
     def _request(self, row: int) -> str:
-        x = self._exchange(row)
+        x, parts = self._exchange(row)
         text = f"kafkatap: request {self._name(x)}, {self._ends(x)}, exchange {x['key']}: "
         if x["outcome"] != r.ANSWERED:
             return text + outcome_text(x["outcome"], x["closed_by"]) + self._status(x, "request")
-        parts = parts_of(x)
         text += f"answered after {units.duration(x['total_ns'])}{parts_text(parts)}"
         return text + _cause(x["total_ns"], parts) + self._status(x, "request")
 
     def _response(self, row: int, request: int) -> str:
-        x = self._exchange(row)
+        x, _ = self._exchange(row)
         if x["outcome"] == r.ORPHAN_RESPONSE:
             return f"kafkatap: response without its request, {self._ends(x)}, exchange {x['key']}"
         where = f"the request in packet {request}" if request else "its request"
