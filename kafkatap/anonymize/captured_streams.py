@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from .stream_map import Stream
 
@@ -34,6 +35,9 @@ class _Run:
     @property
     def end(self) -> int:
         return self.start + len(self.data)
+
+
+_start_of = attrgetter("start")
 
 
 @dataclass(slots=True)
@@ -89,7 +93,7 @@ class CapturedStream:
         return sum(len(run.data) for run in self.runs)
 
     def _run_at(self, offset: int) -> _Run | None:
-        row = bisect_right(self.runs, offset, key=lambda run: run.start) - 1
+        row = bisect_right(self.runs, offset, key=_start_of) - 1
         return self.runs[row] if row >= 0 and offset < self.runs[row].end else None
 
     def _search(self, frame: bytes | memoryview, packet: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -109,11 +109,14 @@ class Learner:
         """Keep the bytes of a part's chunks until their frames are known."""
         if not part.chunk_count:
             return
-        protocols = self._engine.dissector.connections["protocol"]
+        chunks, known = part.chunks, self._engine.dissector.connections["protocol"]
+        connections = chunks["connection"]
+        protocols = np.where(connections < len(known), known[np.minimum(connections, len(known) - 1)], PROTOCOL_UNKNOWN)
+        block, held = memoryview(cast(Any, part.block)), memoryview(cast(Any, part.held))
         flows = iter(part.started_flows)
         columns = ("kind", "connection", "direction", "source", "at", "captured", "length", "seq", "packet")
-        rows = zip(*(part.chunks[name].tolist() for name in columns), strict=True)
-        for kind, connection, direction, source, at, captured, length, seq, packet in rows:
+        rows = zip(*(chunks[name].tolist() for name in columns), protocols.tolist(), strict=True)
+        for kind, connection, direction, source, at, captured, length, seq, packet, protocol in rows:
             if kind == CHUNK_START:
                 self._begin(connection, next(flows), packet)
                 continue
@@ -125,8 +128,7 @@ class Learner:
             elif kind == CHUNK_DATA:
                 if stream.stream.base < 0:  # a gap has no sequence number
                     stream.stream.base = (seq - stream.end) & 0xFFFFFFFF
-                data = (part.held if source == FROM_HELD else part.block)[at : at + captured].tobytes()
-                protocol = int(protocols[connection]) if connection < len(protocols) else PROTOCOL_UNKNOWN
+                data = bytes((held if source == FROM_HELD else block)[at : at + captured])
                 is_known = protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN)
                 if protocol == PROTOCOL_KAFKA:
                     stream.is_kafka = True

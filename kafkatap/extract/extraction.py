@@ -123,7 +123,8 @@ def extract(
             file.file.flush()
             if not is_checked:
                 break
-            difference = compare_rows(index, file.path, read, progress.go_on)
+            # A file without a name is no copy that anybody sees.
+            difference = compare_rows(index, file.path, read, progress.go_on, isinstance(file, OutputFile))
             made.different, made.secret_messages = difference.exchanges, difference.secrets
             more = difference.connections[plan.how[difference.connections] != COPY_WHOLE]
             naming = np.setdiff1d(difference.naming, index.places["number"][plan.chosen])

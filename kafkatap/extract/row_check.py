@@ -38,10 +38,13 @@ class Difference:
     secrets: Counter[str]
 
 
-def compare_rows(index: ExchangeIndex, path: str, read: ReadOptions, watch: Watch = never) -> Difference:
-    """Read an extracted capture, and compare its rows with the selected ones of the original."""
+def compare_rows(
+    index: ExchangeIndex, path: str, read: ReadOptions, watch: Watch = never, with_secrets: bool = True
+) -> Difference:
+    """Read an extracted capture, and compare its rows with the selected ones of the original. `with_secrets`: search
+    its messages for them."""
     counter = SecretCounter(lambda number: read.key_log is not None and number in engine.tls.tracked, read.definitions)
-    engine = Engine(read, all_results=True, inspectors=[counter])
+    engine = Engine(read, all_results=True, inspectors=[counter] if with_secrets else [])
     keys = np.sort(index.rows["key"])
     found: list[Array] = [np.zeros(0, EXCHANGE)]
     topic_ids: set[int] = set()

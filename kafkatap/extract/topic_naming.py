@@ -11,12 +11,12 @@ import numpy as np
 
 from kafkatap.dissector.inspection import Array, Frames
 from kafkatap.dissector.programs.roles import NAMING_REQUESTS, NAMING_RESPONSES, R_TOPIC_ID, R_TOPIC_NAME
+from kafkatap.kernels.arrays import taken
 
 #: APIs whose requests or responses name topic ids.
 NAMING_APIS = (*NAMING_REQUESTS, *NAMING_RESPONSES)
 #: Pairs of a connection and a topic id that are kept.
 MOST_OWN = 200_000
-_ID_BYTES = np.arange(16)
 
 
 class TopicNaming:
@@ -36,11 +36,18 @@ class TopicNaming:
             return
         roles = np.asarray(frames.programs.roles)
         chosen, tape = frames.decode(frames.programs, numbers)
-        exchanges = frames.rows[slots[numbers]]
-        for job, exchange in zip(chosen, exchanges, strict=True):
-            rows = tape[job["tape_first"] : job["tape_first"] + job["tape_count"]]
-            for topic_id in _named(rows, roles[rows["field"]], frames.buffers[job["source"]]):
-                self._note(topic_id, int(exchange["exchange"]), int(exchange["connection"]))
+        counts = chosen["tape_count"].astype(np.int64)
+        jobs_of = np.repeat(np.arange(len(chosen)), counts)
+        places = np.arange(len(jobs_of)) + np.repeat(chosen["tape_first"] - np.cumsum(counts) + counts, counts)
+        roles = roles[tape["field"][places]]
+        parents = jobs_of << 32 | (tape["parent"][places].astype(np.int64) & 0xFFFFFFFF)
+        named = parents[(roles == R_TOPIC_NAME) & (tape["length"][places] > 0)]
+        found = np.flatnonzero((roles == R_TOPIC_ID) & np.isin(parents, named))
+        values, jobs_of = tape["value"][places[found]], jobs_of[found]
+        exchanges, sources = taken(frames.rows, slots[numbers[jobs_of]]), chosen["source"][jobs_of].tolist()
+        columns = (values.tolist(), sources, exchanges["exchange"].tolist(), exchanges["connection"].tolist())
+        for at, source, exchange, connection in zip(*columns, strict=True):
+            self._note(frames.buffers[source][at : at + 16].tobytes(), exchange, connection)
 
     def _note(self, topic_id: bytes, exchange: int, connection: int) -> None:
         self._first.setdefault(topic_id, exchange)
@@ -58,11 +65,3 @@ class TopicNaming:
             if number is not None:
                 found.add(number)
         return np.array(sorted(found), np.int64)
-
-
-def _named(rows: Array, roles: Array, buffer: Array) -> list[bytes]:
-    """The topic ids of a message (TAPE rows) that have a name beside them."""
-    names = rows[(roles == R_TOPIC_NAME) & (rows["length"] > 0)]
-    ids = rows[roles == R_TOPIC_ID]
-    ids = ids[np.isin(ids["parent"], names["parent"])]
-    return [value.tobytes() for value in buffer[ids["value"][:, None] + _ID_BYTES]]
