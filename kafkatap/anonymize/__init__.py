@@ -16,7 +16,8 @@ stream_map         the new bytes of TCP streams
 captured_streams   the bytes of streams until their frames are known
 learning           the first pass: from a capture to the map of its streams
 packets            the second pass: packets with new headers and payload
-headers            what is kept of each header up to TCP, and the payload
+headers            what is kept of each header up to TCP
+segments           many packets at once, and what is kept of TCP
 rewriter           both passes for one capture
 audit              searches the result for what was replaced
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kafkatap
-from kafkatap.anonymize.audit import find_original, originals_of
+from kafkatap.anonymize.audit import Originals, find_original, originals_of
 from kafkatap.anonymize.fields import rewritten_string
 from kafkatap.anonymize.names import Names
 from kafkatap.anonymize.sasl_tokens import rewritten_token
@@ -122,3 +124,14 @@ def test_a_correlation_id_stays_beside_printable_numbers(corpus: Path, tmp_path:
     extract_anonymized([str(capture)], str(output))
     (row,) = kafkatap.analyze(output).exchanges.to_pylist()
     assert (row["correlation_id"], row["outcome"], row["response_bytes"]) == (100, "answered", 10)
+
+
+def test_all_strings_at_a_place_are_found_and_none_beyond_a_range() -> None:
+    texts = [b"orders", b"orders-eu", b"orders-eu-2", b"orders-us", b"ers-eu-", b"Orders"]
+    originals = Originals(texts)
+    data = b"orders-eu-1 orders-uk.orders-us"
+    places = [(at, text) for at in range(len(data)) for text in texts if data.startswith(text, at)]
+    assert sorted(originals.all_in(data)) == sorted(text for _, text in places)
+    for start, end in itertools.combinations(range(len(data) + 1), 2):
+        inside = {text for at, text in places if start <= at and at + len(text) <= end}
+        assert set(originals.all_in(data, np.array([0, 0, start, end]))) == inside

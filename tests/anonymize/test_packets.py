@@ -9,6 +9,7 @@ import pytest
 
 from kafkatap.anonymize import CaptureRewriter
 from kafkatap.anonymize.headers import internet_checksum
+from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.library import analyze
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
 from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of
@@ -151,3 +152,24 @@ def test_the_internet_checksum_is_that_of_the_rfc() -> None:
     assert internet_checksum(data) == 0xFFFF ^ 0xDDF2
     assert internet_checksum(b"") == 0xFFFF
     assert internet_checksum(data + (0xFFFF ^ 0xDDF2).to_bytes(2, "big")) == 0
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_packets_of_a_block_become_what_each_becomes_alone(kind: str, key: bytes | None, tmp_path: Path) -> None:
+    packets = encapsulate(PACKETS, kind)
+    longest = max(packets, key=lambda packet: len(packet.data))
+    cut = [Packet(longest.time_ns, longest.data[:size], longest.wire_length) for size in range(len(longest.data))]
+    source = tmp_path / "in.pcap"
+    source.write_bytes(pcap_bytes([*packets, *cut], link_type_of(kind)))
+    reader = CaptureReader(str(source))
+    with CaptureRewriter(str(source), key) as rewriter:
+        assert reader.fill()
+        rows = reader.packets[: reader.count]
+        new, are_kept = rewriter.rewrite_all(reader.buffer, rows)
+        for row, is_kept in zip(rows, are_kept.tolist(), strict=True):
+            at, end = int(row["at"]), int(row["at"] + row["captured"])
+            alone = rewriter.rewrite(reader.buffer[at:end].tobytes(), int(row["link_type"]), int(row["number"]))
+            assert alone == (new[at:end].tobytes() if is_kept else None)
+    reader.close()
+    assert are_kept[: len(packets)].all()
