@@ -57,9 +57,9 @@ class RecordRewriter:
         self.names = names
         self.batches = self.unfitted = self.implausible = 0
         self._bounds = Bounds()
-        #: What the batches of magic 2 became that brokers pass on as they are: by the bytes that their CRC covers, the
-        #: new records, their CRC, and how many were unfitted.
-        self._known: dict[bytes, tuple[bytes, int, int]] = {}
+        #: What batches of magic 2 became, from their CRC on, by what they were: brokers pass them on as they are. Then
+        #: how many were unfitted.
+        self._known: dict[bytes, tuple[bytes, int]] = {}
         self._kept = 0  # bytes
 
     def rewrite(self, raw: bytes | memoryview, depth: int = 0) -> bytearray:
@@ -83,6 +83,13 @@ class RecordRewriter:
     def _batch(self, raw: bytes | memoryview, made: memoryview, magic: int, is_whole: bool, depth: int) -> None:
         """Write a batch to `made`, which is filler."""
         crc = _CRC_AT[magic]
+        covered = bytes(raw[crc:]) if magic == 2 and is_whole else b""
+        known = self._known.get(covered)
+        if known is not None:
+            made[:crc], made[crc:] = raw[:crc], known[0]
+            self.unfitted += known[1]
+            return
+        before = self.unfitted
         old = int.from_bytes(raw[crc : crc + 4], "big")
         is_right = is_whole and crc_of(magic, memoryview(raw)) == old
         if not is_right and not is_plausible(raw, magic):
@@ -97,26 +104,19 @@ class RecordRewriter:
             right = crc_of(magic, made) if is_whole else 0
         else:
             made[:BATCH_HEADER] = raw[:BATCH_HEADER]
-            covered = bytes(raw[crc + 4 :]) if is_right else b""
-            known = self._known.get(covered)
-            if known is not None:
-                made[BATCH_HEADER:], right, more = known
-                self.unfitted += more
-            else:
-                before = self.unfitted
-                for body in self._bodies(raw[BATCH_HEADER:], int.from_bytes(raw[21:23], "big"), is_whole, is_right):
-                    made[BATCH_HEADER:] = body
-                    right = crc_of(magic, made) if is_whole else 0
-                    if not is_right or (right % SAMPLED == 0) == (old % SAMPLED == 0):
-                        break
-                if is_right:
-                    self._keep(covered, (bytes(made[BATCH_HEADER:]), right, self.unfitted - before))
+            for body in self._bodies(raw[BATCH_HEADER:], int.from_bytes(raw[21:23], "big"), is_whole, is_right):
+                made[BATCH_HEADER:] = body
+                right = crc_of(magic, made) if is_whole else 0
+                if not is_right or (right % SAMPLED == 0) == (old % SAMPLED == 0):
+                    break
         if not is_right:  # it stays wrong
             right ^= 0xFFFFFFFF
             right = right - right % SAMPLED + (old % SAMPLED > 0)
         made[crc : crc + 4] = right.to_bytes(4, "big")
+        if is_right and covered:
+            self._keep(covered, (bytes(made[crc:]), self.unfitted - before))
 
-    def _keep(self, covered: bytes, made: tuple[bytes, int, int]) -> None:
+    def _keep(self, covered: bytes, made: tuple[bytes, int]) -> None:
         """Keep what became of a batch, and forget the oldest ones beyond _MOST_KEPT."""
         self._known[covered] = made
         self._kept += 2 * len(covered)
