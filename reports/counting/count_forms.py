@@ -95,10 +95,12 @@ class FormCounts:
     def add_columns(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Add rows by the names of their columns: int64 (n,), or one number for all. Values that are left out are not
         changed."""
-        rows = self._key_rows(keys)
-        if len(rows):
-            columns = [values.get(name, EMPTY[op]) for name, op in self.form.values.items()]
-            self.table.add(rows, _in_rows(columns, len(rows)))
+        columns = [keys[name] for name in self.form.keys]
+        rows = _length(columns)
+        if rows:
+            self.table.add_columns(
+                columns + [values.get(name, EMPTY[op]) for name, op in self.form.values.items()], rows
+            )
 
     def observe_columns(self, keys: Mapping[str, Any], metric: str, numbers: Array) -> None:
         """`observe` by the names of key columns and of the metric."""
@@ -106,7 +108,10 @@ class FormCounts:
 
     def _key_rows(self, keys: Mapping[str, Any]) -> Array:
         columns = [keys[name] for name in self.form.keys]
-        return _in_rows(columns, next((len(c) for c in columns if np.ndim(c) and len(c) != 1), 1))
+        found = np.empty((_length(columns), len(columns)), np.int64)
+        for number, column in enumerate(columns):
+            found[:, number] = column
+        return found
 
     def merge(self, keys: Array, other: FormCounts) -> None:
         """Add other counts, whose keys have become `keys`."""
@@ -175,7 +180,7 @@ class FormCounts:
         for keys_of_small in (form.other, {**form.other, **form.further}) if form.further else (form.other,):
             if len(found) <= rows:
                 break
-            keys, small = found.table.key_rows().copy(), found._by_weight()[rows // 2 :]
+            keys, small = found.table.key_rows().copy(), ~found._have_most(rows // 2)
             for name, value in keys_of_small.items():
                 keys[small, list(form.keys).index(name)] = other if value == OTHER else value
             found = found.rekeyed(keys)
@@ -187,11 +192,27 @@ class FormCounts:
 
     def _by_weight(self) -> Array:
         """The rows, those with much weight first."""
+        weight, *newest = self._weights()
+        return np.lexsort((-newest[0], -weight)) if newest else np.argsort(-weight, kind="stable")
+
+    def _weights(self) -> list[Array]:
+        """What rows are small by, one after another: int64 (rows,) each."""
         values = self.table.value_rows()
-        weights = values[:, : self.form.weights].sum(axis=1)
-        if self.form.newest:
-            return np.lexsort((-values[:, list(self.form.values).index(self.form.newest)], -weights))
-        return np.argsort(-weights, kind="stable")
+        newest = [values[:, list(self.form.values).index(name)] for name in (self.form.newest,) if name]
+        return [values[:, : self.form.weights].sum(axis=1), *newest]
+
+    def _have_most(self, count: int) -> Array:
+        """Whether each row is one of the first of `_by_weight`, without sorting all: bool."""
+        found, like = np.zeros(len(self), bool), np.arange(len(self))
+        for column in self._weights() if 0 < count < len(self) else ():
+            numbers = column[like]
+            least = np.partition(numbers, len(numbers) - count)[len(numbers) - count]
+            more = numbers > least
+            found[like[more]] = True
+            count -= int(np.count_nonzero(more))
+            like = like[numbers == least]
+        found[like[:count]] = True
+        return found
 
     def names_used(self) -> dict[str, list[Array]]:
         """The numbers of strings and of addresses in the keys, by kind: int64 (rows,) for each column."""
@@ -236,12 +257,9 @@ def _numbers_of(rows: Array, count: int) -> Array:
     return found
 
 
-def _in_rows(columns: Sequence[Any], rows: int) -> Array:
-    """Columns (arrays, or one number for all rows) as rows: int64 (rows, columns)."""
-    found = np.empty((rows, len(columns)), np.int64)
-    for number, column in enumerate(columns):
-        found[:, number] = column
-    return found
+def _length(columns: Sequence[Any]) -> int:
+    """The number of rows of columns, some of which have one number for all."""
+    return next((len(c) for c in columns if np.ndim(c) and len(c) != 1), 1)
 
 
 class CountStore:

@@ -76,35 +76,100 @@ def claim_again(table, width, row, probe):  # type: ignore[no-untyped-def]
     return row if is_same else np.int64(claim_row(table.keys, width, table.slots, table.used, probe, 0))
 
 
-@kernel(np.int64, np.int64, int, np.int64, np.int64, np.int32, np.int64, np.uint8, int, int)
-def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width, columns):  # type: ignore[no-untyped-def]
-    """Add rows from `first` on. Return the index of the first row without space, or the number of rows."""
-    rows = len(new_keys) // width
-    capacity = len(keys) // width
-    for i in range(first, rows):
-        if used[0] >= capacity:
-            return i
-        row = claim_row(keys, width, slots, used, new_keys, i * width)
-        base = row * columns
-        newer = 0  # of the last MAX column: 1 if its value is larger than before, 0 if it is the same
+#: So many rows are added column by column, few enough for the first cache.
+_BLOCK = 1024
+
+
+@helper
+def claim_rows(new_keys, first, step, next_key, count, found, keys, slots, used, width):  # type: ignore[no-untyped-def]
+    """Write the row of each of some new keys to `found`, up to the first one without space; return how many they are.
+
+    `step`, `next_key`: from a column of a key to that of the next key, and to the next column.
+    """
+    mask = np.int64(len(slots) - 1)
+    seed = used[SEED]
+    for i in range(count):
+        found[i] = hash_start(seed)
+    for c in range(width):  # column by column, as the steps for one key wait for each other
+        at = first * step + c * next_key
+        for i in range(count):
+            key = new_keys[np.uintp(at + i * step)]
+            found[i] = mix(found[i], key ^ (key >> 32), seed)
+    done = 0
+    while done < count and used[ROWS] < len(keys) // width:
+        at = (first + done) * step
+        slot = spread(found[done]) & mask
+        row = np.int64(slots[np.uintp(slot)])
+        while row >= 0:
+            c = 0
+            while c < width and keys[np.uintp(row * width + c)] == new_keys[np.uintp(at + c * next_key)]:
+                c += 1
+            if c == width:
+                break
+            slot = (slot + 1) & mask
+            row = np.int64(slots[np.uintp(slot)])
+        if row < 0:
+            row = used[ROWS]
+            used[ROWS] = row + 1
+            slots[slot] = row
+            for c in range(width):
+                keys[np.uintp(row * width + c)] = new_keys[np.uintp(at + c * next_key)]
+        found[done] = row
+        done += 1
+    return done
+
+
+@kernel(np.int64, np.int64, int, int, int, np.int64, np.int64, np.int64, np.int32, np.int64, np.uint8, int)
+def add_rows(new_keys, new_values, in_columns, first, rows, found, keys, values, slots, used, ops, width):  # type: ignore[no-untyped-def]
+    """Add new rows from `first` on. Return the index of the first row without space, or the number of rows.
+
+    `in_columns`: the new rows are column after column, not row after row. `found`: room for numbers of rows.
+    """
+    columns = len(ops)
+    step = 1 if in_columns else columns
+    next_value = rows if in_columns else 1
+    count = done = np.int64(0)
+    while first < rows and done == count:
+        count = np.int64(min(rows - first, len(found)))
+        done = np.int64(
+            claim_rows(
+                new_keys, first, 1 if in_columns else width, rows if in_columns else 1, count, found,
+                keys, slots, used, width,
+            )
+        )  # fmt: skip
+        has_latest = False
         for c in range(columns):
-            value = new_values[i * columns + c]
+            at = first * step + c * next_value
             op = ops[c]
-            old = values[base + c]
-            if op == 0:
-                values[base + c] = old + value
-            elif op == 1:
-                if value < old:
-                    values[base + c] = value
-            elif op == 2:
-                newer = 1 if value > old else (0 if value == old else -1)
-                if newer > 0:
-                    values[base + c] = value
-            elif op == 4:
-                values[base + c] = old | value
-            elif newer > 0 or (newer == 0 and value > old):
-                values[base + c] = value
-    return rows
+            if op == SUM:
+                for i in range(done):
+                    values[np.uintp(found[i] * columns + c)] += new_values[np.uintp(at + i * step)]
+            elif op == MIN:
+                for i in range(done):
+                    v = np.uintp(found[i] * columns + c)
+                    values[v] = min(values[v], new_values[np.uintp(at + i * step)])
+            elif op == ANY:
+                for i in range(done):
+                    values[np.uintp(found[i] * columns + c)] |= new_values[np.uintp(at + i * step)]
+            elif op == MAX or not has_latest:
+                has_latest = False
+                last = c + 1  # where the LATEST columns of this one end
+                while op == MAX and last < columns and ops[last] != MAX:
+                    has_latest = has_latest or ops[last] == LATEST
+                    last += 1
+                for i in range(done):
+                    v = np.uintp(found[i] * columns + c)
+                    value = new_values[np.uintp(at + i * step)]
+                    old = values[v]
+                    values[v] = max(old, value)
+                    if has_latest and value >= old:
+                        for d in range(c + 1, last):
+                            latest = new_values[np.uintp(at + i * step + (d - c) * next_value)]
+                            v = np.uintp(found[i] * columns + d)
+                            if ops[d] == LATEST and (value > old or latest > values[v]):
+                                values[v] = latest
+        first += done
+    return first
 
 
 @kernel(np.int64, np.int32, int, int, int)
@@ -219,14 +284,24 @@ class CountTable:
 
     def add(self, keys: Array, values: Array) -> None:
         """Add rows: int64 (n, width) and (n, columns)."""
-        flat_keys = np.ascontiguousarray(keys, np.int64).reshape(-1)
-        flat_values = np.ascontiguousarray(values, np.int64).reshape(-1)
-        rows, done = len(flat_keys) // self.width, 0
+        flat_keys, flat_values = (np.ascontiguousarray(rows, np.int64).reshape(-1) for rows in (keys, values))
+        self._add(flat_keys, flat_values, False, len(keys))
+
+    def add_columns(self, columns: Sequence[Any], rows: int) -> None:
+        """Add rows by their columns, first those of keys: numbers (rows,), or one number for all."""
+        found = np.empty((len(columns), rows), np.int64)
+        for number, column in enumerate(columns):
+            found[number] = column
+        flat = found.reshape(-1)
+        self._add(flat, flat[self.width * rows :], True, rows)
+
+    def _add(self, keys: Array, values: Array, in_columns: bool, rows: int) -> None:
+        found, done = np.empty(min(rows, _BLOCK), np.int64), 0
         while done < rows:
             self.reserve(1)
             done = add_rows(
-                flat_keys, flat_values, done,
-                self.keys, self.values, self.slots, self.used, self.ops, self.width, self.columns,
+                keys, values, in_columns, done, rows, found,
+                self.keys, self.values, self.slots, self.used, self.ops, self.width,
             )  # fmt: skip
 
     def find(self, keys: Array) -> Array:
