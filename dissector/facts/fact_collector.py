@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, is_among, return_memory, taken, untouched, zeros
+from kafkatap.kernels.arrays import grown, is_among, return_memory, taken, untouched, zeros
 
 from ..batch_headers import BATCH_HEADER, CODEC_BITS
 from ..inspection import Frames
@@ -16,13 +16,13 @@ from ..programs.fact_kinds import BATCH, BATCH_SAMPLE, KINDS, PRINCIPAL, SASL_AN
 from ..programs.machine import JOB, SCRATCH_SIZE, TAPE
 from ..programs.program import DENSE, KEYS, VERSIONS, Programs
 from ..strings import Strings, StringTable
-from .fact_rows import FACT, FACT_STRINGS, FACTS_STATE, NEEDS_TAPE, FactTables, collect_facts, take_facts
+from .fact_rows import FACT, FACT_STRINGS, FACTS_STATE, NEEDS_TAPE, FactTables, collect_facts, count_facts, take_facts
 from .sasl_tokens import token_facts
 
 Array = np.ndarray[Any, Any]
 _NO_FACTS = np.zeros(0, FACT)
 #: Places of counts in a FACTS_STATE.
-_FACTS, _SAMPLES, _JOBS, _TOKENS, _MIXED = range(5)
+_FACTS, _SAMPLES, _JOBS, _TOKENS = range(4)
 _SASL_AUTHENTICATE = 36
 _TOPS: Array = np.zeros(2 * KEYS, np.uint8)
 _ITEMS: Array = np.zeros(len(KINDS), np.uint8)
@@ -142,7 +142,9 @@ class FactCollector:
                 self._programs.roles, _TOPS, _ITEMS, _WIDTHS, self._wanted, self._contexts, self._facts,
                 self._facts.view(np.int64), self._facts.view(np.int32), self._samples, strings, self._state,
             )  # fmt: skip
-            bound = self._bound = _Bound(collect_facts.bound(tables), take_facts.bound(tables), strings)
+            bound = self._bound = _Bound(
+                collect_facts.bound(tables), count_facts.bound(tables), take_facts.bound(tables), strings
+            )
         return bound
 
     def _append(self, facts: Array) -> None:
@@ -153,17 +155,14 @@ class FactCollector:
 
     def take(self, exchanges: Array) -> Array:
         """Remove and return the facts of finished exchanges (EXCHANGE), in order of their numbers."""
-        count = self._count
-        if not count or not len(exchanges):
+        if not self._count or not len(exchanges):
             return _NO_FACTS
         if 2 * len(exchanges) > len(self._places):
             self._places = np.zeros(1 << (4 * len(exchanges) - 1).bit_length(), np.int32)
-        found: Array = np.empty(count, FACT)
-        made = self._kernels().take(exchanges, self._places, found)
-        if made < count:
-            found = copied(found[:made])
-        if self._numbers.item(_MIXED):
-            found = taken(found, np.argsort(found["exchange"], kind="stable"))
+        kernels, begins = self._kernels(), np.empty(len(exchanges), np.int64)
+        order = np.argsort(exchanges["exchange"], kind="stable")
+        found: Array = np.empty(kernels.count(exchanges, self._places, order, begins), FACT)
+        kernels.take(exchanges, self._places, begins, found)
         return found
 
     def string_columns(self) -> list[tuple[Array, str]]:
@@ -175,6 +174,7 @@ class _Bound(NamedTuple):
     """Kernels with their tables, for as long as no table is replaced."""
 
     collect: Callable[..., int]
+    count: Callable[..., int]
     take: Callable[..., int]
     strings: Strings
 

@@ -85,13 +85,12 @@ STEP_BEGIN, STEP_DECODE, STEP_COLLECT, STEP_READ = range(4)
 
 #: `facts`: how many rows there are. `samples`: how many of them are samples that this drain has added. `jobs`: how many
 #: messages are decoded. `done`: how many of them the current step has read. `tokens`: how many messages are bare SASL
-#: tokens. `is_mixed`: 1: the facts that `take_facts` took are not in order of their exchanges.
+#: tokens.
 FACTS_STATE = record_dtype(
     ("facts", "i8"),
     ("samples", "i8"),
     ("jobs", "i8"),
     ("tokens", "i8"),
-    ("is_mixed", "i8"),
     ("step", "i8"),
     ("done", "i8"),
     ("needed_rows", "i8"),
@@ -418,32 +417,51 @@ def collect_facts(t, jobs, exchanges, links, block, held, pool):  # type: ignore
     return COLLECTED
 
 
-@kernel(FactTables, EXCHANGE, np.int32, FACT)
-def take_facts(t, exchanges, numbers, taken):  # type: ignore[no-untyped-def]
-    """Move the facts of some exchanges to `taken`, which has room for all facts; return how many they are.
+@kernel(FactTables, EXCHANGE, np.int32, np.int64, np.int64)
+def count_facts(t, exchanges, numbers, order, begins):  # type: ignore[no-untyped-def]
+    """Write where the facts of each exchange begin among those of all, and return how many these are.
 
-    `numbers`: places of the exchanges, as of `exchange_places`.
+    `order`: the exchanges in order of their numbers. `numbers`: places of the exchanges, as of `exchange_places`.
     """
-    state = t.state[0]
     enter_places(numbers, exchanges)
-    state.is_mixed = 0
+    for k in range(len(begins)):
+        begins[k] = 0
     before = np.int64(-1)
-    is_taken = False
-    kept = np.int64(0)
+    row = np.int64(-1)
+    for i in range(t.state[0].facts):
+        number = np.int64(t.facts[i].exchange)
+        if i == 0 or number != before:
+            row = np.int64(row_of(numbers, exchanges, number))
+            before = number
+        if row >= 0:
+            begins[row] += 1
     count = np.int64(0)
+    for k in range(len(order)):
+        row = order[k]
+        end = count + begins[row]
+        begins[row] = count
+        count = end
+    return count
+
+
+@kernel(FactTables, EXCHANGE, np.int32, np.int64, FACT)
+def take_facts(t, exchanges, numbers, begins, taken):  # type: ignore[no-untyped-def]
+    """Move the facts of some exchanges to `taken`, in order of the numbers of these. The rest as of `count_facts`."""
+    state = t.state[0]
+    before = np.int64(-1)
+    row = np.int64(-1)
+    kept = np.int64(0)
     for i in range(state.facts):
         number = np.int64(t.facts[i].exchange)
         if i == 0 or number != before:
-            is_taken = row_of(numbers, exchanges, number) >= 0
+            row = np.int64(row_of(numbers, exchanges, number))
             before = number
-        if is_taken:
-            if count > 0 and number < taken[count - 1].exchange:
-                state.is_mixed = 1
-            taken[count] = t.facts[i]
-            count += 1
+        if row >= 0:
+            taken[begins[row]] = t.facts[i]
+            begins[row] += 1
         else:
             if kept < i:
                 t.facts[kept] = t.facts[i]
             kept += 1
     state.facts = kept
-    return count
+    return kept
