@@ -107,10 +107,14 @@ def _committed(given: SectionInput) -> dict[str, dict[Partition, tuple[Latest, i
 
 def partitions_of(keys: Mapping[str, Array], context: Context) -> Iterable[tuple[int, Partition]]:
     """The rows of a form with a topic and a partition."""
+    names: dict[tuple[int, int], str | None] = {}
     for row, (topic, topic_id, partition) in enumerate(
         zip(keys["topic"].tolist(), keys["topic_id"].tolist(), keys["partition"].tolist(), strict=True)
     ):
-        name = context.topic(topic, topic_id)
+        number = topic, topic_id
+        if number not in names:
+            names[number] = context.topic(topic, topic_id)
+        name = names[number]
         if name is not None and partition >= 0:
             yield row, (name, partition)
 

@@ -33,42 +33,46 @@ class Commits(NamedTuple):
 
 def commits_of(given: SectionInput) -> dict[str, dict[Partition, Commits]]:
     """What each group commits. Use `given.once(commits_of)`."""
-    keys, values = given.keys(COMMITS.name), given.values(COMMITS.name)
+    columns = _columns(given, COMMITS.name, "group", "time", "offset", "packet", "commits")
     found: dict[str, dict[Partition, Commits]] = defaultdict(dict)
-    for row, partition in partitions_of(keys, given.context):
-        mine = found[given.context.text(int(keys["group"][row])) or ""]
-        time, packet = int(values["time"][row]), int(values["packet"][row])
-        before = mine.get(partition, Commits([], []))
-        before.offsets.append(Latest(time, int(values["offset"][row])))
-        if values["commits"][row] > 0:
+    for row, partition in partitions_of(given.keys(COMMITS.name), given.context):
+        group, time, offset, packet, commits = columns[row]
+        mine = found[given.context.text(group) or ""]
+        before = mine.get(partition) or Commits([], [])
+        before.offsets.append(Latest(time, offset))
+        if commits > 0:
             before.written.append(time)
-        mine[partition] = before._replace(last=max(before.last, (time, packet)))
+        mine[partition] = Commits(before.offsets, before.written, max(before.last, (time, packet)))
     return found
+
+
+def _columns(given: SectionInput, form: str, *names: str) -> list[tuple[int, ...]]:
+    """Some columns of the rows of a form."""
+    columns = given.keys(form) | given.values(form)
+    return list(zip(*(columns[name].tolist() for name in names), strict=True))
 
 
 def ends_of(given: SectionInput, wanted: Collection[Partition]) -> dict[Partition, list[Latest]]:
     """The ends of some partitions over time."""
-    keys, values = given.keys(ENDS.name), given.values(ENDS.name)
+    columns = _columns(given, ENDS.name, "time", "end")
     found = defaultdict(list)
-    for row, partition in partitions_of(keys, given.context):
+    for row, partition in partitions_of(given.keys(ENDS.name), given.context):
         if partition in wanted:
-            found[partition].append(Latest(int(values["time"][row]), int(values["end"][row])))
+            found[partition].append(Latest(*columns[row]))
     return found
 
 
 def reads_of(given: SectionInput) -> dict[Client, dict[Partition, Reads]]:
     """What each client reads. Use `given.once(reads_of)`."""
     context = given.context
-    keys, values = given.keys(POSITIONS.name), given.values(POSITIONS.name)
+    columns = _columns(given, POSITIONS.name, "client_ip", "client_id", "time", "offset", "packet", "fetches")
     found: dict[Client, dict[Partition, Reads]] = defaultdict(dict)
-    for row, partition in partitions_of(keys, context):
-        client = context.address(int(keys["client_ip"][row])), context.text(int(keys["client_id"][row]))
-        time, packet = int(values["time"][row]), int(values["packet"][row])
-        before = found[client].get(partition, Reads([]))
-        before.positions.append(Latest(time, int(values["offset"][row])))
-        found[client][partition] = Reads(
-            before.positions, before.fetches + int(values["fetches"][row]), max(before.last, (time, packet))
-        )
+    for row, partition in partitions_of(given.keys(POSITIONS.name), context):
+        client_ip, client_id, time, offset, packet, fetches = columns[row]
+        mine = found[context.address(client_ip), context.text(client_id)]
+        before = mine.get(partition) or Reads([])
+        before.positions.append(Latest(time, offset))
+        mine[partition] = Reads(before.positions, before.fetches + fetches, max(before.last, (time, packet)))
     return found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from kafkatap.dissector.kafka.releases import removed_in
+from kafkatap.kernels.arrays import dict_rows
 
 from .. import units
 from ..batch import Array, Context
@@ -170,12 +171,13 @@ def _add_copies(given: SectionInput, names: TopicNames, topics: dict[str | None,
     """Add the records of batches that were sent more than once."""
     keys, values = given.keys(COPIES.name), given.values(COPIES.name)
     chosen, fates = what_became(values, keys)
-    for row, fate in zip(chosen.tolist(), fates, strict=True):
-        topic = topics[names[{name: int(column[row]) for name, column in keys.items()}]]
-        records, answered = int(values["records"][row]), int(values["answered"][row])
-        topic.resent += records * (int(values["copies"][row]) - 1)
+    columns = {name: keys[name][chosen] for name in ("topic", "topic_id")}
+    columns |= {name: values[name][chosen] for name in ("records", "answered", "copies")}
+    for row, fate in zip(dict_rows(columns), fates, strict=True):
+        topic = topics[names[row]]
+        topic.resent += row["records"] * (row["copies"] - 1)
         if fate == DEDUPLICATED:
-            topic.appended -= records * max(answered - 1, 0)
+            topic.appended -= row["records"] * max(row["answered"] - 1, 0)
 
 
 def _add_batches(given: SectionInput, names: TopicNames, topics: dict[str | None, _Topic]) -> None:

@@ -8,7 +8,7 @@ found, and what bounds their number).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -138,15 +138,19 @@ def _batch_rows(given: SectionInput) -> Iterator[Row]:
     """Rows by client, topic and fate."""
     keys, v = given.keys(COPIES.name), given.values(COPIES.name)
     chosen, fates = what_became(v, keys)
+    who = np.stack([keys[name][chosen] for name in ("client_id", "topic", "topic_id")], axis=1)
+    who = np.column_stack((who, keys["producer_id"][chosen] >= 0)).tolist()
+    together: dict[tuple[Any, ...], list[int]] = {}
+    for row, fate, numbers in zip(chosen.tolist(), fates, who, strict=True):
+        together.setdefault((*numbers, fate), []).append(row)
     groups: dict[tuple[str | None, str | None, str, bool], list[int]] = {}
-    for row, fate in zip(chosen.tolist(), fates, strict=True):
-        client = given.context.text(int(keys["client_id"][row]))
-        topic = given.context.topic(int(keys["topic"][row]), int(keys["topic_id"][row]))
-        groups.setdefault((client, topic, fate, bool(keys["producer_id"][row] >= 0)), []).append(row)
+    for (client, topic, topic_id, is_idempotent, fate), rows in together.items():
+        key = given.context.text(client), given.context.topic(topic, topic_id), fate, bool(is_idempotent)
+        groups.setdefault(key, []).extend(rows)
     ordered = sorted(groups.items(), key=lambda item: (FATES.index(item[0][2]), -len(item[1]), str(item[0])))
     for (client, topic, fate, idempotent), rows in ordered:
-        at = np.array(rows)
-        one = min(rows, key=lambda row: (v["first"][row], keys["partition"][row], keys["crc"][row]))
+        at = np.sort(rows)
+        one = int(at[np.lexsort((keys["crc"][at], keys["partition"][at], v["first"][at]))[0]])
         yield {
             "client_id": client, "topic": topic, "fate": fate, "batches": len(rows),
             "records": int(v["records"][at].sum()), "idempotent": idempotent, "copies": int(v["copies"][at].sum()),
