@@ -20,7 +20,7 @@ from ..finding_words import and_more
 from ..finding_words import counted as many
 from ..findings import Finding, Party
 from ..groups.offsets_over_time import COMMITS
-from ..section_parts.counted import CLIENT, CONNECTION, PLACE, SPAN, Rows, counted, largest, least, total
+from ..section_parts.counted import CLIENT, CONNECTION, PLACE, SPAN, Rows, counted, largest, least, once, total
 from ..section_parts.section import SectionInput
 from .parties import client_parties, client_words
 from .record_commands import record_commands
@@ -38,22 +38,26 @@ _ROWS = 50_000
 _BATCH = "fetched batch"
 
 
+@once
 def _is_asked(x: Rows) -> Any:
     """Whether the request has the offset."""
     return (x.beside("fetch partition", "offset") >= 0).astype(np.int64)
 
 
+@once
 def _asked(x: Rows) -> Any:
     """The offset that is fetched, else that of the first batch, which may begin before it."""
     return np.where(_is_asked(x), x.beside("fetch partition", "offset"), x.beside(_BATCH, "base_offset"))
 
 
+@once
 def _begin(x: Rows) -> Any:
     """The offset of the first batch. Message sets may not say."""
     base = x.beside(_BATCH, "base_offset")
     return np.where(base >= 0, base, _asked(x))
 
 
+@once
 def _records(x: Rows) -> Any:
     return x.summed(_BATCH, "records")
 

@@ -36,6 +36,7 @@ from ..section_parts.counted import (
     latest,
     least,
     least_where,
+    once,
     total,
 )
 from ..section_parts.event_rows import EventKind, EventView, events_of
@@ -205,6 +206,7 @@ _OTHER_ERRORS = (
 )
 
 
+@once
 def is_committed(x: Rows) -> Any:
     """Whether a commit of an offset was answered without an error."""
     return (x.offset >= 0) & (x.outcome == ANSWERED) & (x.beside("committed partition", "error_code", 0) == 0)
@@ -212,7 +214,7 @@ def is_committed(x: Rows) -> Any:
 
 def _fetching_group(gathered: Gathered) -> Array:
     """The group whose offsets are read. A response for several groups does not say which is whose here."""
-    group = gathered.top("offset fetch", "group")
+    group = gathered.top("offset fetch", "group").copy()
     several = gathered.facts("offset fetch group")
     group[several.exchange] = several["group"]
     group[several.exchange[~several.is_first()]] = -1
@@ -224,6 +226,7 @@ def of_fetching_group(x: Rows) -> Any:
     return x.each(_fetching_group)
 
 
+@once
 def is_fetched(x: Rows) -> Any:
     """Whether a committed offset was read."""
     return (x.offset >= 0) & (x.error_code == 0) & (of_fetching_group(x) >= 0)
@@ -238,6 +241,7 @@ COMMITTED = counted(
 )  # fmt: skip
 
 
+@once
 def is_position(x: Rows) -> Any:
     """Whether a consumer fetches at an offset. A follower of a replica is none."""
     return (x.offset >= 0) & (x.top("fetch", "replica_id") < 0) & (x.top("fetch", "replica_state_id") < 0)
@@ -249,16 +253,19 @@ POSITIONS = counted(
 )  # fmt: skip
 
 
+@once
 def has_end(x: Rows) -> Any:
     """Whether a Fetch response has a high watermark."""
     return (x.high_watermark >= 0) & (x.error_code == 0)
 
 
+@once
 def is_appended(x: Rows) -> Any:
     """Whether batches were appended."""
     return (x.base_offset >= 0) & (x.error_code == 0)
 
 
+@once
 def end_of_appended(x: Rows) -> Any:
     """The offset after what a Produce appends."""
     return x.base_offset + x.summed("batch", "records")

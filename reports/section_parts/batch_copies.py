@@ -21,7 +21,7 @@ from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, NO_REPLY_EXPECTED, UN
 from ..batch import Array
 from ..counting.count_forms import NUMBER, TEXT
 from ..counting.count_table import EMPTY, MAX, MIN
-from .counted import PLACE, Rows, counted, largest, least, least_where, total
+from .counted import PLACE, Rows, counted, largest, least, least_where, once, total
 from .gathered import FactRows, Gathered
 from .section import Section
 
@@ -45,10 +45,12 @@ def _epoch_sequence(batches: Rows | FactRows) -> Any:
     return (batches["producer_epoch"] << 32) | (batches["sequence"] & 0xFFFFFFFF)
 
 
+@once
 def _error(x: Rows) -> Any:
     return x.beside("produced partition", "error_code", 0)
 
 
+@once
 def _is_answered(x: Rows) -> Any:
     return (x.outcome == ANSWERED) & (_error(x) == 0)
 

@@ -7,12 +7,14 @@
 
 A form says once which rows it counts, by what, and how they are added up. What a run reads for it follows, and the row
 of what is added up as "(other)". A value is a column of these rows, a number, or made of columns: `lambda x: x.last -
-x.first`. Columns that no condition or value names are not read.
+x.first`. Columns that no condition or value names are not read. A function that several forms name, or one more than
+once, is worth an `@once`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -72,6 +74,10 @@ def largest_where(condition: Array, values: Array) -> Array:
 SPAN: Any = {"first": least("request_first"), "last": largest("response_last"), "packet": least("request_packet_first")}
 
 
+#: That a condition holds for all rows.
+_ALL = object()
+
+
 class Rows:
     """Rows that a run reads. Their columns are attributes: `x.nagle_ns`. Facts and results have those of their
     exchanges too. `fact`: the kind of the facts."""
@@ -88,7 +94,7 @@ class Rows:
         are these rows; None: all."""
         self._column, self._source, self._at = column, source, at
         self._gathered, self.fact = gathered, fact
-        self._matched: dict[str, Array] = {}
+        self._made: dict[Any, Any] = {}
 
     def __getattr__(self, name: str) -> Array:
         if self._source is not None and self._source.has(name):
@@ -102,10 +108,12 @@ class Rows:
         found: Array = getattr(self, name)
         return found
 
-    def __len__(self) -> int:
-        """The number of these rows, which `where` chose."""
-        assert self._at is not None
-        return len(self._at)
+    def once(self, make: Callable[..., Any], *args: Any) -> Any:
+        """What a function makes of these rows: made when it is first asked for, and shared. Nobody changes it."""
+        key = make, *args
+        if key not in self._made:
+            self._made[key] = make(self, *args)
+        return self._made[key]
 
     def _kept(self, values: Array) -> Array:
         """Of values of all rows, those of these."""
@@ -113,7 +121,13 @@ class Rows:
 
     def _of_exchanges(self, values: Array) -> Array:
         """Of values of all exchanges, those of the exchanges of these rows."""
-        return self._kept(values) if self._source is None else values[self._kept(self._source.exchange)]
+        return self._kept(values) if self._source is None else values[self._exchange]
+
+    @cached_property
+    def _exchange(self) -> Array:
+        """The index of the exchange of each."""
+        assert self._source is not None
+        return self._kept(self._source.exchange)
 
     def each(self, make: Callable[[Gathered], Array]) -> Array:
         """What a function makes of all exchanges, a value for each: that of the exchange of each row."""
@@ -130,7 +144,7 @@ class Rows:
         assert self._source is not None
         return self._kept(np.bincount(self._source.exchange)[self._source.exchange])
 
-    @property
+    @cached_property
     def facts(self) -> FactRows:
         """The facts that these rows are."""
         assert isinstance(self._source, FactRows)
@@ -138,11 +152,17 @@ class Rows:
 
     def beside(self, kind: str, column: str, missing: int = -1) -> Array:
         """A column of the first fact of a kind with the exchange, topic and partition of each."""
+        found: Array = self.once(Rows._beside, kind, column, missing)
+        return found
+
+    def _beside(self, kind: str, column: str, missing: int) -> Array:
         assert self._gathered is not None
-        others = self._gathered.facts(kind)
-        if kind not in self._matched:
-            self._matched[kind] = matched(others, self.facts)
-        return np.append(others[column], missing)[self._matched[kind]]
+        found: Array = np.append(self._gathered.facts(kind)[column], missing)[self.once(Rows._place, kind)]
+        return found
+
+    def _place(self, kind: str) -> Array:
+        assert self._gathered is not None
+        return self._kept(self._gathered.once(_matched, kind, self.fact))
 
     def summed(self, kind: str, column: str) -> Array:
         """The sum of a column of all facts of a kind with the exchange, topic and partition of each. Negative ones do
@@ -159,18 +179,43 @@ class Rows:
         outer = self._gathered.facts(kind)
         return np.append(outer[column], missing)[outer.around(self.facts)]
 
-    def where(self, condition: Array) -> Rows:
-        """Some of the rows."""
-        at = np.flatnonzero(condition)
-        made = Rows(self._column, self._gathered, self._source, at if self._at is None else self._at[at], self.fact)
-        made._matched = {kind: found[at] for kind, found in self._matched.items()}
-        return made
+    def where(self, condition: Callable[[Rows], Array]) -> Rows | None:
+        """Those of which a condition holds; None: of none."""
+        found = self.once(Rows._chosen, condition) if hasattr(condition, "is_once") else self._chosen(condition)
+        return self if found is _ALL else found
+
+    def _chosen(self, condition: Callable[[Rows], Array]) -> Any:
+        """`where`, or _ALL."""
+        holds = condition(self)
+        at = np.flatnonzero(holds)
+        if len(at) == len(holds):
+            return _ALL if len(at) else None
+        if not len(at):
+            return None
+        return Rows(self._column, self._gathered, self._source, at if self._at is None else self._at[at], self.fact)
 
     def made(self, of: Made) -> Any:
         """A column of these rows, or what is made of some."""
         if isinstance(of, str):
             return getattr(self, of)
         return of(self) if callable(of) else of
+
+
+def _matched(gathered: Gathered, kind: str, mine: str) -> Array:
+    """The index of the first fact of a kind with the exchange, topic and partition of each of another kind."""
+    return matched(gathered.facts(kind), gathered.facts(mine))
+
+
+def once(make: Callable[[Rows], Any]) -> Callable[[Rows], Any]:
+    """Evaluate a function once for the same rows, for all who name it. As a condition, it chooses the same rows for
+    all. Nobody changes what it returns."""
+
+    @wraps(make)
+    def made(x: Rows) -> Any:
+        return x.once(make)
+
+    made.is_once = True  # type: ignore[attr-defined]
+    return made
 
 
 def began(x: Rows) -> Any:
@@ -183,11 +228,13 @@ def ended(x: Rows) -> Any:
     return np.where(x.response_last != NO_TIME, x.response_last, x.request_first)
 
 
+@once
 def without_waits(x: Rows) -> Any:
     """The total time of exchanges without waits for data and members, ns."""
     return x.total_ns - x.waiting_ns - x.hol_poll_wait_ns
 
 
+@once
 def is_slow(x: Rows) -> Any:
     """Whether exchanges are slow, as of `notable`."""
     return (x.outcome == ANSWERED) & (without_waits(x) >= SLOW_NS)
@@ -197,6 +244,18 @@ def is_slow(x: Rows) -> Any:
 CONNECTIONS, RESULTS, ESTIMATES = ("connections",), ("results",), ("estimates",)
 #: A condition, or several, each on the rows that those before it leave.
 Condition = Callable[[Rows], Array] | tuple[Callable[[Rows], Array], ...] | None
+
+
+def _rows(gathered: Gathered, kind: str) -> Rows | None:
+    """Those of an item of `Counted.of`, or the exchanges; None: none."""
+    if kind in CONNECTIONS:
+        return None
+    if kind in ESTIMATES:
+        return Rows(gathered.estimates.__getitem__) if len(gathered.estimates) else None
+    source = gathered.result_rows if kind in RESULTS else gathered.facts(kind) if kind else None
+    if not len(gathered.exchanges if source is None else source):
+        return None
+    return Rows(gathered.column, gathered, source, fact=kind)
 
 
 class Counted(NamedTuple):
@@ -242,16 +301,10 @@ class Counted(NamedTuple):
 
     def read(self, gathered: Gathered, tally: Tally) -> None:
         """Count exchanges, facts, results or estimates, as of `Section.read`."""
-        if not self.of and len(gathered.exchanges):
-            self._add(Rows(gathered.column, gathered), tally)
-        if self.of == RESULTS and len(gathered.result_rows):
-            self._add(Rows(gathered.column, gathered, gathered.result_rows), tally)
-        if self.of == ESTIMATES and len(gathered.estimates):
-            self._add(Rows(gathered.estimates.__getitem__), tally)
-        for kind in self._kinds:
-            facts = gathered.facts(kind)
-            if len(facts):
-                self._add(Rows(gathered.column, gathered, facts, fact=kind), tally)
+        for kind in self.of or ("",):
+            rows = gathered.once(_rows, kind)
+            if rows is not None:
+                self._add(rows, tally)
 
     def read_connections(self, rows: Array, tally: Tally) -> None:
         """Count connections that ended, each once: rows of CONNECTION_ROW."""
@@ -261,9 +314,10 @@ class Counted(NamedTuple):
     def _add(self, rows: Rows, tally: Tally) -> None:
         for condition in self.where if isinstance(self.where, tuple) else (self.where,):
             if condition is not None:
-                rows = rows.where(condition(rows))
-                if not len(rows):
+                found = rows.where(condition)
+                if found is None:
                     return
+                rows = found
         keys = {name: rows.made(of) for name, of in self.keys.items()}
         tally.add(self.form.name, keys, {name: rows.made(of) for name, of in self.values.items()})
         for metric, of in self.metrics.items():

@@ -36,6 +36,7 @@ class FactRows:
         self._all, self._turns = facts, turns
         self._names = columns_of(kind)
         self._columns: dict[str, Array] = {}
+        self._whole: tuple[FactRows, Array] | None = None
 
     def __len__(self) -> int:
         return len(self.position)
@@ -44,7 +45,11 @@ class FactRows:
         name = self._names.get(column, column)
         found = self._columns.get(name)
         if found is None:
-            found = self._columns[name] = self._all[name][self.position]
+            if self._whole is not None and name in self._whole[0]._columns:
+                found = self._whole[0]._columns[name][self._whole[1]]
+            else:
+                found = self._all[name][self.position]
+            self._columns[name] = found
         return found
 
     def has(self, column: str) -> bool:
@@ -57,7 +62,7 @@ class FactRows:
         rows = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
         made._all, made._turns, made._names = self._all, self._turns, self._names
         made.exchange, made.position = self.exchange[rows], self.position[rows]
-        made._columns = {name: column[rows] for name, column in self._columns.items()}
+        made._columns, made._whole = {}, (self, rows)
         return made
 
     def is_first(self) -> Array:
@@ -127,7 +132,7 @@ class Gathered:
         self._turns: Array = np.zeros(0, np.int64)
         self._found: dict[int, FactRows] = {}
         self._columns: dict[str, Array] = {}
-        self._made: dict[Callable[[Gathered], Array], Array] = {}
+        self._made: dict[Any, Any] = {}
         self._first_number: int | None = None  # of the exchanges, in events
         self._tokens = [batch.tokens for batch in batches if batch.tokens is not None]
 
@@ -160,8 +165,11 @@ class Gathered:
         if found is None:
             position = np.flatnonzero(self._kinds == kind)
             if self._exchange is None:
-                self._exchange = rows_of(self.column("exchange"), self._facts["exchange"])
-                self._turns = np.cumsum(np.diff(self._exchange, prepend=-1) != 0)
+                numbers = np.ascontiguousarray(self._facts["exchange"])
+                begins = np.flatnonzero(np.diff(numbers, prepend=-1))
+                rows, times = rows_of(self.column("exchange"), numbers[begins]), np.diff(begins, append=len(numbers))
+                self._exchange = np.repeat(rows, times)
+                self._turns = np.repeat(np.cumsum(np.diff(rows, prepend=-1) != 0), times)
             found = self._found[kind] = FactRows(self._facts, self._exchange, self._turns, position, kind)
         return found
 
@@ -177,12 +185,17 @@ class Gathered:
             found = self._columns[name] = np.ascontiguousarray(self.exchanges[name])
         return found
 
-    def once(self, make: Callable[[Gathered], Array]) -> Array:
-        """A value for each exchange, which a function makes when it is first asked for. Nobody changes it."""
-        found = self._made.get(make)
-        if found is None:
-            found = self._made[make] = make(self)
-        return found
+    def once(self, make: Callable[..., Any], *args: Any) -> Any:
+        """What a function makes of these, such as a value for each exchange: made when it is first asked for, and
+        shared. Nobody changes it."""
+        key = make, *args
+        if key not in self._made:
+            self._made[key] = make(self, *args)
+        return self._made[key]
+
+    def forget(self) -> None:
+        """Drop all that was made of these, which may refer to them: it would live until Python looks for cycles."""
+        self._made.clear()
 
     def rows(self, chosen: Array) -> Array:
         """A copy of some exchanges (their indexes): numpy's own way copies each of their fields for itself."""
@@ -195,7 +208,11 @@ class Gathered:
         return found
 
     def top(self, name: str, column: str, missing: Any = -1) -> Array:
-        """A column of a fact of which an exchange has at most one: int64, one for each exchange."""
+        """A column of a fact of which an exchange has at most one: int64, one for each exchange. Nobody changes it."""
+        found: Array = self.once(Gathered._top, name, column, missing)
+        return found
+
+    def _top(self, name: str, column: str, missing: Any) -> Array:
         rows = self.facts(name)
         found = np.full(len(self.exchanges), missing, np.int64)
         found[rows.exchange] = rows[column]

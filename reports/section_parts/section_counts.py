@@ -149,6 +149,7 @@ class SectionCounts:
             gathered = self._take_batches()
             for section in self.sections:
                 self._read(section, gathered)
+            gathered.forget()
             self._limit(self.forms)
 
     def _take_batches(self) -> Gathered:

@@ -21,7 +21,7 @@ from ..counting.count_forms import NUMBER, OTHER, TEXT
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
 from ..model import Column, ReportTable, Row, in_columns, largest_first
-from ..section_parts.counted import CLIENT, KEPT, Rows, counted, largest, least, total
+from ..section_parts.counted import CLIENT, KEPT, Rows, counted, largest, least, once, total
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
 
@@ -56,6 +56,7 @@ COLUMNS = (
 _METADATA, _FETCH, _COMMIT, _API_VERSIONS = 3, 1, 8, 18
 
 
+@once
 def _is_request(x: Rows) -> Any:
     return x.request_first != NO_TIME
 
@@ -65,6 +66,7 @@ def _is_for_all(x: Rows) -> Any:
     return (x.api_key == _METADATA) & ((topics == -1) | ((topics == 0) & (x.api_version == 0)))
 
 
+@once
 def _is_answered(x: Rows) -> Any:
     return (x.api_key == _FETCH) & (x.outcome == ANSWERED)
 

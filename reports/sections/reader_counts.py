@@ -29,6 +29,7 @@ from ..section_parts.counted import (
     largest_where,
     latest,
     least,
+    once,
     total,
 )
 from ..section_parts.gathered import Gathered
@@ -53,6 +54,7 @@ def _listed(gathered: Gathered) -> Array:
     return found
 
 
+@once
 def _epoch(x: Rows) -> Any:
     is_share = x.api_key == _SHARE_FETCH
     return np.where(is_share, x.top("share fetch", "session_epoch"), x.top("fetch", "session_epoch"))

@@ -15,7 +15,7 @@ from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..counting.count_forms import NUMBER, OTHER, TEXT
-from ..section_parts.counted import CLIENT, KEPT, PLACE, Rows, counted, largest, least, total
+from ..section_parts.counted import CLIENT, KEPT, PLACE, Rows, counted, largest, least, once, total
 from ..section_parts.event_rows import EventKind, EventView, events_of_facts
 from ..section_parts.gathered import Gathered
 from ..section_parts.section_counts import Tally
@@ -74,20 +74,24 @@ _TOO_FEW = REQUESTS.also(
 )  # fmt: skip
 
 
+@once
 def _is_whole(x: Rows) -> Any:
     """Of a message that is cut, sizes and counts of batches are announced, not sent."""
     return np.maximum(x.request_cut_bytes, x.response_cut_bytes) == 0
 
 
+@once
 def _records(x: Rows) -> Any:
     return np.maximum(x.records, 0)
 
 
+@once
 def _error(x: Rows) -> Any:
     """The error code of a batch's partition; NO_INT32: no answer."""
     return x.beside("produced partition", "error_code", NO_INT32)
 
 
+@once
 def _far(x: Rows) -> Any:
     """How far the latest timestamp of a batch is after the request, ms."""
     return np.where(x.max_timestamp >= 0, x.max_timestamp - x.request_first // 1_000_000, 0)

@@ -24,7 +24,7 @@ from kafkatap.kernels.arrays import distinct_values
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..model import Column, ReportTable, in_columns, largest_first
-from ..section_parts.counted import BROKER, CLIENT, KEPT, PLACE, Rows, counted, total
+from ..section_parts.counted import BROKER, CLIENT, KEPT, PLACE, Rows, counted, once, total
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
 from ..units import share, size
@@ -64,6 +64,7 @@ def _replica(x: Rows) -> Any:
     return np.maximum(x.top("fetch", "replica_id"), x.top("fetch", "replica_state_id"))
 
 
+@once
 def _traffic(x: Rows) -> Any:
     of_fetch = np.where(_replica(x) >= 0, _REPLICATION, _FETCH)
     return np.select((x.api_key == 0, x.api_key == 1), (_PRODUCE, of_fetch), _OTHER)
@@ -88,6 +89,7 @@ _SIZES = {
 }  # fmt: skip
 
 
+@once
 def _is_whole(x: Rows) -> Any:
     size, batches = _SIZES[x.fact]
     return x.each(batches) <= x.each(size)
