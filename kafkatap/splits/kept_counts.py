@@ -87,6 +87,7 @@ class KeptCounts:
         self._counts.add_placed(batch, places, first)
         if self._counts.is_full or len(self._topics) > self._engine.limits.names:
             self._keep()
+            self._begin()
 
     def _parts(self, batch: Batch) -> Iterator[tuple[int, Batch, Array]]:
         """The parts of a batch by place."""
@@ -123,7 +124,6 @@ class KeptCounts:
             self._counts.add_to(self._sections)
         if self._total_topics is not None:
             self._total_topics.merge(self._topics.table.key_rows()[:, 1:], self._topics)
-        self._begin()
 
     def _all_parts(self, places: int) -> Iterator[tuple[Part, Array]]:
         yield stored.topics_part(self._topics)

@@ -12,6 +12,7 @@ Python grows the table and calls again. Rows are in order of first appearance.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -205,22 +206,34 @@ def has_room(table, columns, rows):  # type: ignore[no-untyped-def]
     return table.used[ROWS] + rows <= len(table.values) // columns
 
 
+@cache
+def _columns(ops: tuple[int, ...]) -> tuple[Array, Array]:
+    """Value columns as an array, and their values in a new row."""
+    return np.array(ops, np.uint8), np.array([EMPTY[op] for op in ops], np.int64)
+
+
 class CountTable:
     """A table with `width` key columns and one value column for each of `ops` (SUM to ANY).
 
     `keys`, `values`: flat int64 arrays of capacity * columns. `slots`: int32. `used`: int64 (2,), the number of rows
-    and the hash seed.
+    and the hash seed. There are no arrays until one is needed: a run has hundreds of tables, most of them empty.
     """
 
-    __slots__ = ("_slots", "_table", "empty", "ops", "used", "width")
+    __slots__ = ("_capacity", "_made", "_slots", "empty", "ops", "used", "width")
 
     def __init__(self, width: int, ops: Sequence[int], capacity: int = 256) -> None:
-        self.width = width
-        self.ops = np.array(ops, np.uint8)
+        self.width, self._capacity = width, capacity
+        self.ops, self.empty = _columns(tuple(ops))
         self.used = np.array([0, new_seed()], np.int64)
-        self.empty = np.array([EMPTY[op] for op in ops], np.int64)
-        self._table = Table(capacity, keys=Column(np.int64, width), values=Column(np.int64, len(ops), self.empty))
+        self._made: Table | None = None
         self._slots: Array | None = None
+
+    @property
+    def _table(self) -> Table:
+        if self._made is None:
+            columns = {"keys": Column(np.int64, self.width), "values": Column(np.int64, len(self.ops), self.empty)}
+            self._made = Table(self._capacity, **columns)
+        return self._made
 
     @property
     def keys(self) -> Array:
@@ -241,7 +254,7 @@ class CountTable:
 
     @property
     def capacity(self) -> int:
-        return len(self._table)
+        return self._capacity if self._made is None else len(self._made)
 
     def __len__(self) -> int:
         return int(self.used[ROWS])
@@ -264,8 +277,10 @@ class CountTable:
 
     def clear(self) -> None:
         """Remove all rows. The arrays stay the same ones."""
+        if not len(self):
+            return
         self.value_rows()[:] = self.empty
-        if self._slots is not None and len(self):
+        if self._slots is not None:
             self._slots.fill(-1)
         self.used[ROWS] = 0
 
@@ -276,10 +291,14 @@ class CountTable:
 
     def key_rows(self) -> Array:
         """A view of the keys: int64 (rows, width)."""
+        if self._made is None:
+            return np.zeros((0, self.width), np.int64)
         return self.keys[: len(self) * self.width].reshape(-1, self.width)
 
     def value_rows(self) -> Array:
         """A view of the values: int64 (rows, columns)."""
+        if self._made is None:
+            return np.zeros((0, self.columns), np.int64)
         return self.values[: len(self) * self.columns].reshape(-1, self.columns)
 
     def add(self, keys: Array, values: Array) -> None:

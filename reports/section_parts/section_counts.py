@@ -315,11 +315,14 @@ class SectionCounts:
         """For other processes, which can merge these counts, but not add to them."""
         self.finish()
         of_this_process = ("sections", "_other", "_notable", "_counters", "_noted")
-        return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
+        state = {name: value for name, value in self.__dict__.items() if name not in of_this_process}
+        return state | {"_store": CountStore(counts for counts in self.forms.values() if len(counts))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.sections = self._load()
+        forms = (form for section in self.sections for form in section.every_form)
+        self._store = CountStore(self.forms.get(form.name) or FormCounts(form) for form in forms)
         self._noted = {section: sum(map(len, parts)) for section, parts in self._events.items()}
         self._other = _no_other
 

@@ -37,7 +37,7 @@ def test_processor_time_includes_children_that_ended(bench: Any) -> None:
 
 
 def test_the_event_log_of_a_job(java: None, bench: Any, tmp_path: Path) -> None:
-    job = bench.contenders_of(bench.SAMPLE, ["local[1]"], tmp_path)[2]
+    job = bench.contenders_of(bench.SAMPLE, ["local[1]"], tmp_path)[bench.LOCAL + 1]
     found = bench.logged(job.command)
     assert (found.jobs, found.tasks, found.shuffled) == (2, 2, 0)
     assert set(found.seconds) == {"survey", "decode"}
