@@ -98,19 +98,23 @@ class Batch(NamedTuple):
 
 
 def gathered(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same rows in fewer batches: those of many small captures. What belongs to no exchange does not wait."""
+    """The same rows in fewer batches: those of many small captures. Estimates do not wait, and tokens stay with the
+    exchanges of their batch."""
     waiting: list[Batch] = []
     rows = 0
     for batch in batches:
-        if batch.estimates is not None or batch.tokens is not None:
+        is_alone = batch.tokens is not None
+        if batch.estimates is not None and not is_alone:
             yield batch.picked(np.zeros(len(batch.exchanges), bool))
-            batch = batch._replace(estimates=None, tokens=None)
-        if len(batch.exchanges):
+            batch = batch._replace(estimates=None)
+        if len(batch.exchanges) and not is_alone:
             waiting.append(batch)
             rows += sum(len(part) for part in (batch.exchanges, batch.results, batch.facts) if part is not None)
-        if rows >= _GATHERED:
+        if waiting and (is_alone or rows >= _GATHERED):
             yield _as_one(waiting)
             waiting, rows = [], 0
+        if is_alone:
+            yield batch
     if waiting:
         yield _as_one(waiting)
 

@@ -106,8 +106,8 @@ class CaptureLedgers:
 
     @property
     def capture(self) -> int:
-        """The capture that is read, 0 before the first one."""
-        return self._capture or 0
+        """The capture that is read; the last one of all if none was."""
+        return self._capture or int(self._index.captures[-1])
 
     def add(self, exchanges: Array, of_twins: bool = False) -> None:
         """Add EXCHANGE rows. Responses without a request do not count here. `of_twins`: they are left out."""

@@ -328,7 +328,7 @@ class SplitRun:
 
     @property
     def capture(self) -> int:
-        """The capture that is read, 0 before the first one."""
+        """As of `CaptureLedgers`."""
         return self._ledgers.capture
 
     def are_shared(self, connections: Array) -> Array:

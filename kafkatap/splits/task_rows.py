@@ -77,6 +77,18 @@ class DecodeInput:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeGroup:
+    """Splits that one task decodes, one after the other, so that their rows share files: small ones."""
+
+    inputs: tuple[DecodeInput, ...]
+
+    @property
+    def weight(self) -> int:
+        """As of `SurveyInput`."""
+        return sum(mine.weight for mine in self.inputs)
+
+
 def decode_inputs(
     plan: Plan,
     splits: Container[int],

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .capture_ledgers import CaptureIndex
     from .checkpoint import OpenFlow
     from .run_options import RunOptions
-    from .task_rows import DecodeInput, SurveyInput
+    from .task_rows import DecodeGroup, DecodeInput, SurveyInput
 
 Array = np.ndarray[Any, Any]
 #: As of `RowFiles.count`.
@@ -44,11 +44,16 @@ Count = Callable[..., None]
 SURVEY_PART = 0.2
 #: Bytes of rows that become one table on Spark.
 GROUP_BYTES = 16 << 20
+#: Counts of splits that are added up at once.
+_SUMMED = 8
 _TABLES = frozenset(("exchanges", "results", "connections"))
 
 
 class RowFiles(Protocol):
-    """Where the rows of one split go. `written`: what became of them, once the context is left."""
+    """Where the rows of splits go. `group_bytes`: of rows that are written at once. `written`: what became of them,
+    once the context is left."""
+
+    group_bytes: ClassVar[int]
 
     @property
     def written(self) -> list[Any]: ...
@@ -65,9 +70,7 @@ class RowFiles(Protocol):
 
 
 class RowSink(Protocol):
-    """Takes the rows of splits, in the processes that decode them. `group_bytes`: of rows that are written at once."""
-
-    group_bytes: ClassVar[int]
+    """Takes the rows of splits, in the processes that decode them."""
 
     def spill(self, data: bytes) -> str:
         """Keep bytes until the run ends; return their name."""
@@ -79,13 +82,13 @@ class RowSink(Protocol):
         """Delete what was kept."""
 
     def open(self, split: int, place: Place = HERE) -> AbstractContextManager[RowFiles]:
-        """The files of one split."""
+        """The files of a split, and of those of its group."""
 
 
 @dataclass(slots=True)
 class SplitResult:
     """The result of decoding a split. `counts`: for reports, if wanted; a name if they were spilled. `connections`:
-    rows of all its connections, if neither is wanted. `written`: what a sink made of its rows. `open_flows`: the flows
+    rows of all its connections, if neither is wanted. `written`: what a sink made of rows. `open_flows`: the flows
     that stay open at its end. `unnamed`: ids of topics of which rows were written without a name. `amid_sasl`: flows
     that it ended amid SASL."""
 
@@ -114,9 +117,9 @@ class SurveyTask:
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """Decodes a split. `options`: with absolute times and without a key log. `key_lines`: as of `needed_lines`.
-    `counting`: count for reports, `interval` as of `ReportCounts`. `sink`: gets the rows of all tables, and with
-    `spilling` the counts, too."""
+    """Decodes the splits of a group. `options`: with absolute times and without a key log. `key_lines`: as of
+    `needed_lines`. `counting`: count for reports, `interval` as of `ReportCounts`. `sink`: gets the rows of all tables,
+    and with `spilling` the counts, too."""
 
     options: RunOptions
     topic_names: Mapping[bytes, bytes]
@@ -128,12 +131,41 @@ class DecodeTask:
     spilling: bool = False
     name: ClassVar[str] = "decode"
 
-    def __call__(self, mine: DecodeInput, place: Place = HERE) -> SplitResult:
+    def __call__(self, mine: DecodeGroup, place: Place = HERE) -> list[SplitResult]:
+        """The results of its splits. The first one has what all of them wrote, and the sum of their counts."""
+        if self.sink is None:
+            return self._summed([self._decoded(one, None, place) for one in mine.inputs])
+        with self.sink.open(mine.inputs[0].task.split, place) as files:
+            found = self._summed(self._decoded(one, files, place) for one in mine.inputs)
+        found[0].written = files.written
+        if self.spilling and isinstance(found[0].counts, SplitCounts):
+            found[0].counts = self.sink.spill(dump(found[0].counts))
+        return found
+
+    def _decoded(self, mine: DecodeInput, files: RowFiles | None, place: Place) -> SplitResult:
         with _opened(mine) as reader:
-            result = _Split(self, mine, reader, self.sink is not None, place).decoded(self.sink)
-        if self.spilling and self.sink is not None and isinstance(result.counts, SplitCounts):
-            result.counts = self.sink.spill(dump(result.counts))
-        return result
+            return _Split(self, mine, reader, files is not None, place).decoded(files)
+
+    def _summed(self, results: Iterable[SplitResult]) -> list[SplitResult]:
+        """All results, of which the first one has the counts of all."""
+        found: list[SplitResult] = []
+        counts: list[SplitCounts] = []
+        for result in results:
+            found.append(result)
+            if isinstance(result.counts, SplitCounts):
+                counts.append(result.counts)
+                result.counts = None
+            if len(counts) > _SUMMED:
+                counts = [self._sum(counts)]
+        if counts:
+            found[0].counts = counts[0] if len(counts) == 1 else self._sum(counts)
+        return found
+
+    def _sum(self, counts: Iterable[SplitCounts]) -> SplitCounts:
+        total = TotalCounts(self.options, self.interval)
+        for each in counts:
+            total.add(each)
+        return total.as_split()
 
     def rows(self, mine: DecodeInput, table: str) -> Iterator[pa.Table]:
         """The rows of one table of a split."""
@@ -203,25 +235,24 @@ class _Split:
         self._counted = CountsOfSplit(options, self._run.engine, task.interval) if task.counting else None
         self._unnamed: set[bytes] = set()
 
-    def decoded(self, sink: RowSink | None) -> SplitResult:
-        """Read the split."""
+    def decoded(self, files: RowFiles | None) -> SplitResult:
+        """Read the split. `files`: get its rows."""
         run = self._run
         result = SplitResult(run.outcome, amid_sasl=run.amid_sasl)
-        if sink is None:
+        if files is None:
             for _ in self._batches():
                 pass
         else:
-            with sink.open(run.task.split, self._place) as files:
-                if self._counted is not None and files.keeper is not None:
-                    self._counted.keep_with(files.keeper, lambda: run.capture)
-                for rows in self.tables(_TABLES, sink.group_bytes, files.count):
-                    files.write(*rows)
-                if self._counted is not None:
-                    self._counted.finish_places()
-            result.written, result.unnamed = files.written, self._unnamed
+            if self._counted is not None and files.keeper is not None:
+                self._counted.keep_with(files.keeper, lambda: run.capture)
+            for rows in self.tables(_TABLES, files.group_bytes, files.count):
+                files.write(*rows)
+            if self._counted is not None:
+                self._counted.finish_places()
+            result.unnamed = self._unnamed
         if self._counted is not None:
             result.counts = self._counted.finish(run.are_shared)
-        elif sink is None:
+        elif files is None:
             result.connections = NamedConnections.of(run.engine.connections, run.engine)
         if run.open_flows:
             result.open_flows = open_flows(run)

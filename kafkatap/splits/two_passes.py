@@ -5,6 +5,7 @@ A run over splits is the same in one process, in several, and on Spark: only the
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.build import build_report
 from kafkatap.reports.model import Report
 
-from ..captures.packs import pack_splits
+from ..captures.packs import pack_splits, shared_tasks, weight_of
 from ..captures.splits import plan_splits
 from ..captures.storage import File
 from ..engine.known_twins import SEEN_TWICE
@@ -31,7 +32,7 @@ from .secrets import needed_lines
 from .split_counts import SplitCounts, TotalCounts
 from .survey import SplitSurvey
 from .surveys import Choice, Surveys
-from .task_rows import DecodeInput, SurveyInput, decode_inputs
+from .task_rows import DecodeGroup, DecodeInput, SurveyInput, decode_inputs
 from .tasks import DecodeTask, RowSink, SplitResult, SumInput, SumTask, SurveyTask
 
 #: Called before a pass with its name and the bytes that each task reads; returns a function to call at its end.
@@ -156,6 +157,15 @@ class TwoPasses:
         known = (history for flow in flows for history in (flow.history, flow.state.history) if history is not None)
         return {history.client_random for history in known} - {b""}
 
+    @cached_property
+    def _groups(self) -> list[range]:
+        return shared_tasks([weight_of(place.pack) for place in self.places], self._surveyed.split_size)
+
+    def _group_of(self, split: int) -> range:
+        """The splits that one task decodes together with a split. If one of them is decoded again, all are."""
+        at = bisect(self._groups, split, key=lambda group: group.start) - 1
+        return self._groups[at] if split < len(self.places) else range(split, split + 1)
+
     def _plan(self, corrections: Corrections) -> Plan:
         surveys = self._surveyed
         return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
@@ -177,9 +187,12 @@ class TwoPasses:
         surveys, rounds = self.surveys.surveys, 0
 
         def once(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-            inputs = self.decode_inputs(plan, splits)
+            groups: dict[range, list[DecodeInput]] = {}
+            for mine in self.decode_inputs(plan, {other for split in splits for other in self._group_of(split)}):
+                groups.setdefault(self._group_of(mine.task.split), []).append(mine)
+            inputs = [DecodeGroup(tuple(some)) for some in groups.values()]
             found = self.executor.run(self.decode_task(plan, options, **purpose), inputs)
-            return {mine.task.split: result for mine, result in zip(inputs, found, strict=True)}
+            return {result.outcome.split: result for results in found for result in results}
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
             nonlocal rounds

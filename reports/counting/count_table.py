@@ -231,8 +231,8 @@ class CountTable:
     @property
     def _table(self) -> Table:
         if self._made is None:
-            columns = {"keys": Column(np.int64, self.width), "values": Column(np.int64, len(self.ops), self.empty)}
-            self._made = Table(self._capacity, **columns)
+            keys, values = Column(np.int64, self.width), Column(np.int64, len(self.ops), self.empty)
+            self._made = Table(self._capacity, keys=keys, values=values)
         return self._made
 
     @property

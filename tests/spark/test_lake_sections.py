@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkatap.engine.selection import Selection
+from kafkatap.reports import batch
 from kafkatap.reports.batch import Array
 from kafkatap.reports.section_parts import place_counts, section_counts
 from kafkatap.reports.section_parts.registry import OF_LAKES
@@ -331,6 +332,7 @@ def test_counts_of_a_capture_that_comes_again_are_kept_once(tmp_path: Path, monk
             kept.update((files, capture) for capture in places[:, 0].tolist())
         keep(files, places, parts, names, exchanges)
 
+    monkeypatch.setattr(batch, "_GATHERED", 1)
     monkeypatch.setattr(SplitFiles, "places_of", places_of)
     monkeypatch.setattr(SplitFiles, "keep", noted)
     run_job(files, tmp_path / "out", split_size=1 << 30)
@@ -342,6 +344,7 @@ def test_counts_of_many_captures_are_kept_together(tmp_path: Path, monkeypatch: 
     """A split keeps those of its exchanges once, and more often if there are many rows. The counts are the same."""
     files = rotated(SAMPLES[0], tmp_path / "series", range(30, 900, 30))
     kept, keep = Counter[SplitFiles](), SplitFiles.keep
+    monkeypatch.setattr(batch, "_GATHERED", 1)
 
     def noted(files: SplitFiles, places: Array, parts: Any, names: Any, exchanges: Array) -> None:
         kept[files] += bool(exchanges.any())  # those of connections are kept alone

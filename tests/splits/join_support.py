@@ -99,8 +99,6 @@ def packets_at_random(path: Path, count: int, seed: int) -> list[int]:
 class _Rows:
     """Takes rows of tables as `writing.TableWriter` does."""
 
-    group_bytes = 16 << 20
-
     def __init__(self) -> None:
         self.written: dict[int, list[tuple[str, pa.Table]]] = {}
         self._spilled: dict[str, bytes] = {}
@@ -124,6 +122,7 @@ class _Rows:
 
 class _SplitRows:
     keeper = None
+    group_bytes = 16 << 20
 
     def __init__(self, rows: list[tuple[str, pa.Table]]) -> None:
         self.written: list[Any] = []
@@ -151,7 +150,7 @@ class _Pickling(InProcess):
 
     def run(self, task: Any, inputs: Sequence[Any]) -> list[Any]:
         if task.name == "decode":
-            self._watch({mine.task.split for mine in inputs})
+            self._watch({mine.task.split for group in inputs for mine in group.inputs})
         else:
             self.surveyed += len(inputs)
         sink = getattr(task, "sink", None)

@@ -92,13 +92,12 @@ class TableWriter:
     counts_only: bool = False
     clusters: Mapping[int, str | None] = field(default_factory=dict)
     only: str | None = None
-    group_bytes: ClassVar[int] = GROUP_BYTES
 
     def with_captures(self, captures: CaptureIndex) -> TableWriter:
         return replace(self, captures=captures)
 
     def open(self, split: int | str, place: Place = HERE) -> SplitFiles:
-        """The files of one split."""
+        """The files of a split, and of those of its group."""
         return SplitFiles(self, split)
 
     def spill(self, data: bytes) -> str:
@@ -136,8 +135,10 @@ def with_capture(rows: pa.Table, captures: Array) -> pa.Table:
 
 
 class SplitFiles:
-    """The files of one attempt to write a split. At the end of the `with` statement they are closed, and `written`
-    names them; after an exception they are deleted."""
+    """The files of one attempt to write a group of splits. At the end of the `with` statement they are closed, and
+    `written` names them; after an exception they are deleted."""
+
+    group_bytes: ClassVar[int] = GROUP_BYTES
 
     def __init__(self, writer: TableWriter, split: int | str) -> None:
         self.written: list[Written] = []
