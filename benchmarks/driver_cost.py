@@ -27,7 +27,7 @@ from kafkatap.splits.plan import Corrections, make_plan
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.split_counts import SplitCounts, TotalCounts
 from kafkatap.splits.surveys import Surveys
-from kafkatap.splits.task_rows import SurveyInput, decode_inputs, dump, load
+from kafkatap.splits.task_rows import DecodeGroup, SurveyInput, decode_inputs, dump, load
 from kafkatap.splits.tasks import DecodeTask, SurveyTask
 from kafkatap.splits.two_passes import MOST_COUNTS, Proved, report_of
 
@@ -98,7 +98,7 @@ def _decoded(capture: str) -> tuple[RunOptions, Any, Proved, Any]:
     files = surveys.files()
     index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in files)
     decode = DecodeTask(options, plan.topic_names, index, counting=True)
-    [result] = [decode(mine) for mine in decode_inputs(plan, range(len(packs)), surveys.places)]
+    [result] = decode(DecodeGroup(tuple(decode_inputs(plan, range(len(packs)), surveys.places))))
     return options, result, Proved(plan, [result]), files
 
 

@@ -45,7 +45,7 @@ from kafkatap.splits.located_split import LocatedSplit
 from kafkatap.splits.plan import Corrections, make_plan
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.surveys import Surveys
-from kafkatap.splits.task_rows import SurveyInput, decode_inputs, dump, input_rows, results_of
+from kafkatap.splits.task_rows import DecodeGroup, SurveyInput, decode_inputs, dump, input_rows, results_of
 from kafkatap.splits.tasks import DecodeTask, SurveyTask
 from kafkatap.splits.two_passes import Proved
 
@@ -118,10 +118,11 @@ def measure(capture: Path, split_size: int) -> Constants:
             index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
             task = DecodeTask(options, plan.topic_names, index, counting=True, sink=TableWriter(out, "run", index))
             function = ResultsOf.of(task, task.name)
-            rows = _a_task_each(list(decode_inputs(plan, range(len(packs)), surveys.places)))
+            inputs = decode_inputs(plan, range(len(packs)), surveys.places)
+            rows = _a_task_each([DecodeGroup((mine,)) for mine in inputs])
         with found.timed("decode"):
             batches = list(function(iter(rows.to_batches())))
-    results = list(results_of(pa.Table.from_batches(batches)).values())
+    results = [result for [result] in results_of(pa.Table.from_batches(batches)).values()]
     with found.timed("add up"):
         Proved(plan, results, [result.counts for result in results]).total(options)
     found.splits, found.flows = len(packs), sum(len(s.flows) for s in surveys.surveys)

@@ -44,8 +44,6 @@ Count = Callable[..., None]
 SURVEY_PART = 0.2
 #: Bytes of rows that become one table on Spark.
 GROUP_BYTES = 16 << 20
-#: Counts of splits that are added up at once.
-_SUMMED = 8
 _TABLES = frozenset(("exchanges", "results", "connections"))
 
 
@@ -149,23 +147,17 @@ class DecodeTask:
     def _summed(self, results: Iterable[SplitResult]) -> list[SplitResult]:
         """All results, of which the first one has the counts of all."""
         found: list[SplitResult] = []
-        counts: list[SplitCounts] = []
+        total: TotalCounts | None = None
         for result in results:
+            if found and self.counting:
+                if total is None:
+                    total = TotalCounts(self.options, self.interval)
+                    _move_counts(found[0], total)
+                _move_counts(result, total)
             found.append(result)
-            if isinstance(result.counts, SplitCounts):
-                counts.append(result.counts)
-                result.counts = None
-            if len(counts) > _SUMMED:
-                counts = [self._sum(counts)]
-        if counts:
-            found[0].counts = counts[0] if len(counts) == 1 else self._sum(counts)
+        if total is not None:
+            found[0].counts = total.as_split()
         return found
-
-    def _sum(self, counts: Iterable[SplitCounts]) -> SplitCounts:
-        total = TotalCounts(self.options, self.interval)
-        for each in counts:
-            total.add(each)
-        return total.as_split()
 
     def rows(self, mine: DecodeInput, table: str) -> Iterator[pa.Table]:
         """The rows of one table of a split."""
@@ -200,6 +192,12 @@ class SumTask:
             total.add(load(self.sink.fetch(name)))
         found = total.as_split()
         return found if mine.is_last else self.sink.spill(dump(found))
+
+
+def _move_counts(result: SplitResult, total: TotalCounts) -> None:
+    if isinstance(result.counts, SplitCounts):
+        total.add(result.counts)
+        result.counts = None
 
 
 def _opened(mine: DecodeInput) -> AbstractContextManager[PackReader | None]:
