@@ -132,7 +132,7 @@ class DecodeTask:
     def __call__(self, mine: DecodeGroup, place: Place = HERE) -> list[SplitResult]:
         """The results of its splits. The first one has what all of them wrote, and the sum of their counts."""
         if self.sink is None:
-            return self._summed([self._decoded(one, None, place) for one in mine.inputs])
+            return self._summed(self._decoded(one, None, place) for one in mine.inputs)
         with self.sink.open(mine.inputs[0].task.split, place) as files:
             found = self._summed(self._decoded(one, files, place) for one in mine.inputs)
         found[0].written = files.written
