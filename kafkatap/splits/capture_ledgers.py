@@ -97,6 +97,10 @@ class CaptureLedgers:
         """A connection goes on from an earlier run, whose last packet of it this is."""
         self._resumed[serial] = self._index.capture_of(packet)
 
+    def discount(self) -> None:
+        """Forget the connections that ended so far: another run has counted them."""
+        self._ended.clear()
+
     def begin(self, packet: int) -> None:
         """The next packets are those of the capture with a packet."""
         capture = self._index.capture_of(packet)

@@ -138,6 +138,7 @@ class SplitRun:
             self.outcome.claims = split.states(self._primed)
             self.outcome.claims.rows["split"] = task.split
         split.begin_split()
+        self._ledgers.discount()
         if reader is not None:
             yield from self._own_packets(reader)
         split.assembler.hand_over_fragments(task.handed_over)

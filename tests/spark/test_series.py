@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkatap.engine import assembly
 from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.spark.job import run_job
 from kafkatap.spark.output import delta
@@ -20,7 +21,9 @@ from kafkatap.spark.state_bytes import state_bytes
 from kafkatap.spark.verifying import forget, named_captures, verify
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.join_support import compared, differences, local, published
-from tests.support.captures import PcapRecords
+from tests.splits.join_talks import SECOND, pipelined
+from tests.support.captures import PcapRecords, pcap_bytes
+from tests.support.tcp import START_NS, encode, merge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -188,6 +191,18 @@ def test_two_at_once(hours: list[str], out: str, monkeypatch: pytest.MonkeyPatch
         thread.join()
     assert len(starts) == 3
     assert_same(out, hours[:3])
+
+
+def test_closed_connections_that_end_while_their_packets_are_read_again(
+    tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run has counted them already. Of more than 8,000, some end then; here all do."""
+    monkeypatch.setattr(assembly, "REAP_EVERY", 1)
+    talks = [pipelined(12, client=("10.0.0.7", 40_000 + n), time_ns=START_NS + n * 10 * SECOND) for n in range(4)]
+    path = tmp_path / "short.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*talks)), nanoseconds=True))
+    run(None, out, str(path))
+    assert_same(out, [str(path)])
 
 
 def test_without_its_states(hours: list[str], out: str) -> None:
