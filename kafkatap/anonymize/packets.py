@@ -26,6 +26,7 @@ from .headers import EXTENSIONS, WRITERS, Header, HeaderCopy, copy_segment, stre
 from .segments import HEAD, PLACE, read_heads, write_packets
 from .stream_map import StreamMap
 
+Array = np.ndarray[Any, Any]
 #: Bytes of packets that need no larger buffer.
 _USUAL_PACKET = 65_536
 #: Headers of which the needed bytes are remembered.
@@ -36,9 +37,6 @@ _MOST_WAITING = 4_096
 _MOST_FLOWS = 65_536
 #: Of a datagram: its addresses, protocol and identifier.
 _FragmentKey = tuple[bytes, bytes, int, int]
-
-
-Array = np.ndarray[Any, Any]
 
 
 class PacketRewriter:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -220,6 +221,20 @@ class TotalCounts:
         """The sum as the counts of one split, with the connections that are still open."""
         shared = joined(self._shared, CONNECTION_ROW)
         return SplitCounts.of(self.report, self.connections, self.sections, shared, self.names)
+
+
+def sum_counts(options: RunOptions, interval: int | None, counts: Iterable[SplitCounts]) -> SplitCounts | None:
+    """The sum of the counts of splits, in their order: the only ones as they are, None of none. Others as of
+    `TotalCounts`."""
+    rest = iter(counts)
+    first = next(rest, None)
+    second = next(rest, None)
+    if first is None or second is None:
+        return first
+    total = TotalCounts(options, interval)
+    for each in chain((first, second), rest):
+        total.add(each)
+    return total.as_split()
 
 
 def _columns_of(rows: Array, names: frozenset[str]) -> list[Array]:

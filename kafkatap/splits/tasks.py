@@ -20,7 +20,7 @@ from .executor import HERE, Place
 from .kept_counts import CountKeeper
 from .open_flows import open_flows
 from .secrets import key_log_of
-from .split_counts import CountsOfSplit, NamedConnections, SplitCounts, TotalCounts
+from .split_counts import CountsOfSplit, NamedConnections, SplitCounts, sum_counts
 from .survey import SplitSurvey, survey_split
 from .task_rows import dump, load
 
@@ -147,16 +147,16 @@ class DecodeTask:
     def _summed(self, results: Iterable[SplitResult]) -> list[SplitResult]:
         """All results, of which the first one has the counts of all."""
         found: list[SplitResult] = []
-        total: TotalCounts | None = None
-        for result in results:
-            if found and self.counting:
-                if total is None:
-                    total = TotalCounts(self.options, self.interval)
-                    _move_counts(found[0], total)
-                _move_counts(result, total)
-            found.append(result)
-        if total is not None:
-            found[0].counts = total.as_split()
+
+        def counts() -> Iterator[SplitCounts]:
+            for result in results:
+                found.append(result)
+                if isinstance(result.counts, SplitCounts):
+                    yield result.counts
+                    result.counts = None
+
+        total = sum_counts(self.options, self.interval, counts())  # this fills `found`
+        found[0].counts = total
         return found
 
     def rows(self, mine: DecodeInput, table: str) -> Iterator[pa.Table]:
@@ -187,17 +187,9 @@ class SumTask:
     name: ClassVar[str] = "sum"
 
     def __call__(self, mine: SumInput, place: Place = HERE) -> SplitCounts | str:
-        total = TotalCounts(self.options, self.interval)
-        for name in mine.names:
-            total.add(load(self.sink.fetch(name)))
-        found = total.as_split()
+        found = sum_counts(self.options, self.interval, (load(self.sink.fetch(name)) for name in mine.names))
+        assert found is not None, "there is something to add up"
         return found if mine.is_last else self.sink.spill(dump(found))
-
-
-def _move_counts(result: SplitResult, total: TotalCounts) -> None:
-    if isinstance(result.counts, SplitCounts):
-        total.add(result.counts)
-        result.counts = None
 
 
 def _opened(mine: DecodeInput) -> AbstractContextManager[PackReader | None]:

@@ -31,41 +31,50 @@ EMPTY = {SUM: 0, MIN: 2**63 - 1, MAX: -(2**63), LATEST: -(2**63), ANY: 0}
 
 
 @helper
-def find_slot(keys, width, slots, seed, probe, at):  # type: ignore[no-untyped-def]
-    """The row with the key probe[at : at + width], or -1 - the free slot for it."""
-    h = hash_start(seed)
-    for c in range(width):
-        x = probe[at + c]
-        h = mix(h, x ^ (x >> 32), seed)
-    mask = len(slots) - 1
+def _probe_slots(keys, width, slots, h, probe, at, step):  # type: ignore[no-untyped-def]
+    """`find_slot` for a key whose hash is `h`. `step`: from one column of it to the next."""
+    mask = np.int64(len(slots) - 1)
     slot = spread(h) & mask
-    while True:
-        row = np.int64(slots[slot])
-        if row < 0:
-            return -1 - slot
-        same = True
-        base = row * width
-        for c in range(width):
-            if keys[base + c] != probe[at + c]:
-                same = False
-                break
-        if same:
+    row = np.int64(slots[np.uintp(slot)])
+    while row >= 0:
+        c = 0
+        while c < width and keys[np.uintp(row * width + c)] == probe[np.uintp(at + c * step)]:
+            c += 1
+        if c == width:
             return row
         slot = (slot + 1) & mask
+        row = np.int64(slots[np.uintp(slot)])
+    return -1 - slot
 
 
 @helper
-def claim_row(keys, width, slots, used, probe, at):  # type: ignore[no-untyped-def]
-    """The row of a key, a new one if needed. The caller has made sure that there is space."""
-    row = find_slot(keys, width, slots, used[SEED], probe, at)
+def _claimed(keys, width, slots, used, row, probe, at, step):  # type: ignore[no-untyped-def]
+    """The row that `_probe_slots` found, a new one if it is a free slot."""
     if row < 0:
         slot = -1 - row
         row = used[ROWS]
         used[ROWS] = row + 1
         slots[slot] = row
         for c in range(width):
-            keys[row * width + c] = probe[at + c]
+            keys[np.uintp(row * width + c)] = probe[np.uintp(at + c * step)]
     return row
+
+
+@helper
+def find_slot(keys, width, slots, seed, probe, at):  # type: ignore[no-untyped-def]
+    """The row with the key probe[at : at + width], or -1 - the free slot for it."""
+    h = hash_start(seed)
+    for c in range(width):
+        x = probe[at + c]
+        h = mix(h, x ^ (x >> 32), seed)
+    return _probe_slots(keys, width, slots, h, probe, at, 1)
+
+
+@helper
+def claim_row(keys, width, slots, used, probe, at):  # type: ignore[no-untyped-def]
+    """The row of a key, a new one if needed. The caller has made sure that there is space."""
+    row = find_slot(keys, width, slots, used[SEED], probe, at)
+    return _claimed(keys, width, slots, used, row, probe, at, 1)
 
 
 @helper
@@ -87,7 +96,6 @@ def claim_rows(new_keys, first, step, next_key, count, found, keys, slots, used,
 
     `step`, `next_key`: from a column of a key to that of the next key, and to the next column.
     """
-    mask = np.int64(len(slots) - 1)
     seed = used[SEED]
     for i in range(count):
         found[i] = hash_start(seed)
@@ -99,23 +107,8 @@ def claim_rows(new_keys, first, step, next_key, count, found, keys, slots, used,
     done = 0
     while done < count and used[ROWS] < len(keys) // width:
         at = (first + done) * step
-        slot = spread(found[done]) & mask
-        row = np.int64(slots[np.uintp(slot)])
-        while row >= 0:
-            c = 0
-            while c < width and keys[np.uintp(row * width + c)] == new_keys[np.uintp(at + c * next_key)]:
-                c += 1
-            if c == width:
-                break
-            slot = (slot + 1) & mask
-            row = np.int64(slots[np.uintp(slot)])
-        if row < 0:
-            row = used[ROWS]
-            used[ROWS] = row + 1
-            slots[slot] = row
-            for c in range(width):
-                keys[np.uintp(row * width + c)] = new_keys[np.uintp(at + c * next_key)]
-        found[done] = row
+        row = np.int64(_probe_slots(keys, width, slots, found[done], new_keys, at, next_key))
+        found[done] = _claimed(keys, width, slots, used, row, new_keys, at, next_key)
         done += 1
     return done
 
