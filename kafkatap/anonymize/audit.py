@@ -111,9 +111,9 @@ def _begins_with(data, at, stop, text, first, end):  # type: ignore[no-untyped-d
 
 @kernel(np.uint8, np.int64, np.uint8, np.int64, np.int64, np.uint8, np.int64)
 def next_string(data, ranges, text, ends, parents, may_start, row):  # type: ignore[no-untyped-def]
-    """Find the next of the strings of `Originals` in data[ranges[k]:ranges[k + 1]], k even. Return 1, and the longest
-    one at this place in row[0]; 0 if there is none. `ranges` becomes what is left of them. `may_start`: by the first
-    two bytes, whether one begins with them."""
+    """Find the next of the strings of `Originals` in data[ranges[k]:ranges[k + 1]], k even. Return 1 and set row[0] to
+    the longest string at this place, or return 0 if none is left. Afterwards `ranges` has what is still to be searched.
+    `may_start`: by the first two bytes, whether one begins with them."""
     for k in range(0, len(ranges), 2):
         at, stop = ranges[k], ranges[k + 1]
         while at <= stop - SHORTEST:
