@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, EXCHANGE_STRINGS, NO_INT32, RESULT, RESULT_STRINGS
-from kafkatap.kernels.arrays import is_among, joined, taken
+from kafkatap.kernels.arrays import is_among, joined, taken, value_counts
 from kafkatap.kernels.column_spec import ADDRESS, STRING, fields_of
 from kafkatap.kernels.decorator import record_dtype
 
@@ -282,7 +282,7 @@ def error_counts(results: Array) -> Array:
     """The non-zero error codes of RESULT rows: ERROR_COUNT (n,), ascending by exchange and code."""
     failed = results[results["error_code"] != 0]
     key = failed["exchange"] * 65_536 + (failed["error_code"].astype(np.int64) + 32_768)
-    distinct, counts = np.unique(key, return_counts=True)
+    distinct, counts = value_counts(key)
     rows = np.zeros(len(distinct), ERROR_COUNT)
     rows["exchange"] = distinct >> 16
     rows["code"] = (distinct & 65_535) - 32_768

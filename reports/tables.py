@@ -14,7 +14,6 @@ import numpy as np
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.dtypes import LIST_ERRORS, LIST_STRING
-from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.column_spec import ColumnSpec
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
@@ -129,10 +128,11 @@ def masked(values: Array, kind: str, missing: Array | None = None) -> Any:
     return arrow_numbers(values, arrow_type(kind), missing)
 
 
-def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Context) -> Any:
-    """The table `exchanges` from EXCHANGE (n,), ERROR_COUNT and RESULT rows, in the order of `exchanges`.
+def exchanges_table(exchanges: Array, errors: Array, topics: Sequence[Array], context: Context) -> Any:
+    """The table `exchanges` from EXCHANGE (n,) and ERROR_COUNT rows, in the order of `exchanges`.
 
-    `errors`: ascending by code within an exchange, with exchanges in any order. `results`: the source of topics.
+    `errors`: ascending by code within an exchange, with exchanges in any order. `topics`: the sources of topics,
+    EXCHANGE_TOPIC or RESULT rows.
     """
     from kafkatap.dissector.layouts.catalog import api_name
 
@@ -142,7 +142,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
     columns = {
         "api_name": words(names, inverse, e["outcome"] == r.ORPHAN_RESPONSE),
         "errors": _error_lists(e["exchange"], errors),
-        "topics": _topic_lists(e["exchange"], results, texts),
+        "topics": _topic_lists(e["exchange"], topics, texts),
         **texts.hosts(e, began_at(e)),
     }
     return _table(EXCHANGES, columns, e, texts)
@@ -188,19 +188,25 @@ def _error_lists(exchange: Array, errors: Array) -> Any:
     )
 
 
-def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
-    """The distinct topics of each exchange, in the order of their first result."""
+def _topic_lists(exchange: Array, sources: Sequence[Array], texts: Texts) -> Any:
+    """The distinct topics of each exchange, in the order of their first row."""
     import pyarrow as pa
 
-    named = taken(results, np.flatnonzero((results["topic"] >= 0) | (results["topic_id"] >= 0)))
-    keys = [*texts.known_topic(named["topic"], named["topic_id"]), named["exchange"].copy()]
-    same = np.lexsort(keys)  # a stable sort, so the first of equal topics comes first
-    first = np.ones(len(named), bool)
-    first[1:] = np.any([key[same[1:]] != key[same[:-1]] for key in keys], axis=0)
-    named = taken(named, np.sort(same[first]))
-    order, offsets = _offsets(exchange, named["exchange"])
-    names = texts.topic(named["topic"][order], named["topic_id"][order])
+    owner, topic, topic_id = (np.concatenate([s[name] for s in sources]) for name in ("exchange", "topic", "topic_id"))
+    rows = np.stack((*texts.known_topic(topic, topic_id), owner))
+    rows = rows[:, (topic >= 0) | (topic_id >= 0)]
+    rows = rows[:, _is_new(rows)]  # most follow one of the same topic
+    same = np.lexsort(rows)  # a stable sort, so the first of equal topics comes first
+    rows = rows[:, np.sort(same[_is_new(rows[:, same])])]
+    order, offsets = _offsets(exchange, rows[2])
+    names = texts.topic(*rows[:2, order])
     return pa.ListArray.from_arrays(arrow_numbers(offsets, pa.int32()), names, type=arrow_type(LIST_STRING))
+
+
+def _is_new(rows: Array) -> Array:
+    """Whether each column of an array (k, n) differs from the one before it: bool (n,)."""
+    found: Array = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(axis=0))[: rows.shape[1]]
+    return found
 
 
 def results_table(results: Array, exchanges: Array, context: Context) -> Any:

@@ -15,8 +15,8 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import EXCHANGE, RESULT
 from kafkatap.dissector.results import EXCHANGE_TOPIC
-from kafkatap.kernels.arrays import as_bytes, joined
-from kafkatap.reports.batch import Array, Batch, Context, as_results, error_counts
+from kafkatap.kernels.arrays import as_bytes, distinct_values, joined
+from kafkatap.reports.batch import Array, Batch, Context, error_counts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,13 +49,13 @@ class RowGroup:
     def topics_without_names(self, names: Collection[int]) -> list[int]:
         """The ids, as numbers of strings, of topics that rows have by id only. `names`: ids with known names."""
         found = np.concatenate([rows["topic_id"][rows["topic"] < 0] for rows in (self.results, self.topics)])
-        return [number for number in np.unique(found[found >= 0]).tolist() if number not in names]
+        return [number for number in distinct_values(found[found >= 0]).tolist() if number not in names]
 
     def exchanges_table(self, context: Context) -> pa.Table:
         from kafkatap.reports import tables
 
-        requested = joined([as_results(self.topics), self.results], RESULT)
-        return tables.exchanges_table(self.exchanges, error_counts(self.results), requested, context)
+        topics = self.topics, self.results
+        return tables.exchanges_table(self.exchanges, error_counts(self.results), topics, context)
 
     def results_table(self, context: Context) -> pa.Table:
         from kafkatap.reports import tables

@@ -16,7 +16,7 @@ from kafkatap.reports.section_parts.registry import needs_of
 from kafkatap.reports.tables import connections_table
 
 from ..captures.capture_reader import CaptureReader, FileReport
-from ..engine.engine import engine_for
+from ..engine.engine import Engine, engine_for
 from ..engine.limits import Limits
 from ..parquet.row_groups import GatheredRows, RowGroup
 from ..parquet.row_names import named
@@ -97,15 +97,20 @@ def _task(number: int) -> ShardTask:
     return _TASKS[number]
 
 
+def engine_of_shard(options: RunOptions, has_tables: bool) -> Engine:
+    """An engine for the rows that these options want."""
+    return engine_for(
+        options.selection, options.read, all_results=options.by_topic or has_tables, tables=has_tables,
+        **needs_of(options.sections, has_tables)._asdict(),
+    )  # fmt: skip
+
+
 class _Shard:
     def __init__(self, task: ShardTask, shard: int, place: Place) -> None:
         options, self._tables, self._place, self._shard = task.options, task.tables, place, shard
         has_tables = task.tables is not None
         self._options = options
-        self._engine = engine = engine_for(
-            options.selection, options.read, all_results=options.by_topic or has_tables, tables=has_tables,
-            **needs_of(options.sections, has_tables)._asdict(),
-        )  # fmt: skip
+        self._engine = engine = engine_of_shard(options, has_tables)
         engine.assembly.assembler.share(shard, task.shards)
         self._done = 0
         self._stopped, self._reads_files = task.stopped, task.blocks is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -18,15 +18,14 @@ from kafkatap.reports.sections.twin_findings import twins_in
 from ..captures.capture_bytes import CaptureBytes
 from ..captures.capture_reader import BLOCK_SIZE, FileReport
 from ..captures.pipes import is_pipe
-from ..engine.engine import Engine
 from ..parquet.twin_column import SetTwins
 from ..splits.capture_ledgers import sum_ledgers
 from ..splits.run_options import RunOptions
-from ..splits.split_counts import TotalCounts
+from ..splits.split_counts import CountsOfSplit, TotalCounts
 from ..splits.two_passes import context_of, report_context
 from .blocks import SharedBlocks
 from .local_tables import LocalTables
-from .shard import ShardResult, ShardTask, part_of_limits
+from .shard import ShardResult, ShardTask, engine_of_shard, part_of_limits
 from .workers import Interrupted, Workers
 
 #: Blocks are as many times larger as there are engines, up to this: each engine finds as much in a block as one does.
@@ -91,7 +90,9 @@ def count_with_shards(
                     blocks.stop()
             return False
 
-        Engine(options.read._replace(key_log=None))  # loads kernels and programs, which the workers inherit
+        # Loads kernels, programs and sections, which the workers inherit.
+        keyless = replace(options, read=options.read._replace(key_log=None))
+        CountsOfSplit(keyless, engine_of_shard(keyless, tables is not None), interval)
         workers = stack.enter_context(Workers(shards, look))
         if blocks is not None:
             blocks.feed()

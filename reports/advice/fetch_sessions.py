@@ -44,7 +44,7 @@ def _given(x: Rows) -> Any:
 
 def _partitions(gathered: Gathered) -> Any:
     """How many partitions each request names: int64."""
-    return np.bincount(gathered.facts("fetch partition").exchange, minlength=len(gathered.exchanges))
+    return np.bincount(gathered.facts("fetch partition").exchange, minlength=len(gathered))
 
 
 _ASKED = counted(

@@ -35,7 +35,7 @@ _LARGER, _MORE_BYTES = 1.5, 64
 def _oldest_records(gathered: Gathered) -> Array:
     """The time of the oldest record of each Fetch whose batches were read, ns since the epoch; else the largest."""
     batches = gathered.facts("fetched batch")
-    oldest = np.full(len(gathered.exchanges), EMPTY[MIN], np.int64)
+    oldest = np.full(len(gathered), EMPTY[MIN], np.int64)
     if len(batches):
         # With log append time all records of a batch have its latest time.
         by_log = batches["attributes"] & _LOG_APPEND_TIME != 0

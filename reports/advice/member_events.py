@@ -62,7 +62,7 @@ def _noted(gathered: Gathered, tally: Tally, rows: FactRows, kind: EventKind, **
     if not len(rows):
         return
     events = events_of(gathered, rows.exchange, kind)
-    events["sent"] = gathered.exchanges["request_first"][rows.exchange]
+    events["sent"] = gathered.column("request_first")[rows.exchange]
     for name, values in columns.items():
         events[name] = values
     tally.note(events)
@@ -71,7 +71,7 @@ def _noted(gathered: Gathered, tally: Tally, rows: FactRows, kind: EventKind, **
 def _is_good(gathered: Gathered, rows: FactRows, answer: str) -> Array:
     """Whether requests were answered without an error: bool."""
     code = gathered.top(answer, "error_code", 0)
-    found: Array = (gathered.exchanges["outcome"][rows.exchange] == ANSWERED) & (code[rows.exchange] == 0)
+    found: Array = (gathered.column("outcome")[rows.exchange] == ANSWERED) & (code[rows.exchange] == 0)
     return found
 
 
@@ -123,12 +123,12 @@ def _note_assignments(gathered: Gathered, tally: Tally) -> None:
     _noted(gathered, tally, rows, SYNCED, **columns)
     parts = gathered.facts("consumer assigned partition")
     if len(parts):
-        many = np.bincount(parts.exchange, minlength=len(gathered.exchanges))
+        many = np.bincount(parts.exchange, minlength=len(gathered))
         parts = parts.where(many[parts.exchange] <= _MOST_PARTITIONS)
         events = events_of_facts(gathered, parts, OWNS)
         events["partition"] = parts["item"]
         events["group"] = gathered.top("consumer heartbeat", "group")[parts.exchange]
-        events["sent"] = gathered.exchanges["request_first"][parts.exchange]
+        events["sent"] = gathered.column("request_first")[parts.exchange]
         tally.note(events)
 
 
@@ -154,12 +154,12 @@ def _note_errors(gathered: Gathered, tally: Tally) -> None:
 def _note_refused(gathered: Gathered, tally: Tally, kind: EventKind, exchanges: Array) -> None:
     at = distinct_values(rows_of(gathered.column("exchange"), exchanges))
     at = at[(at >= 0) & is_among(gathered.column("api_key")[at], _APIS)]
-    group = np.full(len(gathered.exchanges), -1, np.int64)
+    group = np.full(len(gathered), -1, np.int64)
     for fact in LAST.of:
         rows = gathered.facts(fact)
         group[rows.exchange] = rows["group"]
     events = events_of(gathered, at, kind)
-    events["group"], events["sent"] = group[at], gathered.exchanges["request_first"][at]
+    events["group"], events["sent"] = group[at], gathered.column("request_first")[at]
     tally.note(events)
 
 

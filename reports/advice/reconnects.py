@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
-from kafkatap.kernels.arrays import groups_of, is_among
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from .. import units
 from ..batch import Array
@@ -68,7 +68,7 @@ _CONNECTS = counted(
 
 def _has_failed(gathered: Gathered) -> Array:
     """Whether exchanges have an error code."""
-    results, failed = gathered.results, np.zeros(len(gathered.exchanges), bool)
+    results, failed = gathered.results, np.zeros(len(gathered), bool)
     failed[rows_at(gathered.column("exchange"), results["exchange"][results["error_code"] != 0])] = True
     return failed
 
@@ -228,7 +228,7 @@ def _users(keys: Mapping[str, Array], end: Sequence[int]) -> int:
     """How many clients of a host use a broker, or 1. `keys`: of groups. `end`: the host, and the broker's address and
     port."""
     is_own = np.logical_and.reduce([keys[name] == key for name, key in zip(_END, end, strict=True)])
-    return max(len(np.unique(keys["client_id"][is_own])), 1)
+    return max(len(distinct_values(keys["client_id"][is_own])), 1)
 
 
 def _storm_finding(given: SectionInput, one: _Client) -> Finding:

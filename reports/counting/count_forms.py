@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from kafkatap.kernels.arrays import value_counts
+
 from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array
 from .count_table import EMPTY, CountTable
 from .histogram import BUCKET_BITS, BUCKETS, OWNER_SHIFT, Histograms, buckets, keys_of
@@ -86,7 +88,7 @@ class FormCounts:
         if is_new.any():
             self.table.add(keys[is_new], np.tile(self.table.empty, (int(is_new.sum()), 1)))
             owners = self.table.find(keys)
-        self.histograms.add(*np.unique(keys_of(owners, metric, buckets(numbers)), return_counts=True))
+        self.histograms.add(*value_counts(keys_of(owners, metric, buckets(numbers))))
 
     def add_buckets(self, metric: int, rows: Array, bucket: Array, counts: Array) -> None:
         """Add to the histogram of rows, by their numbers: int64 (n,) each."""

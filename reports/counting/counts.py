@@ -13,6 +13,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.dissector.results import EXCHANGE_TOPIC
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, Batch
 from . import tally, traffic
@@ -253,7 +254,7 @@ class ReportCounts:
     def _coarsen_traffic(self) -> None:
         while len(self.traffic) > _TRAFFIC_ROWS and self.traffic_interval < INTERVALS[-1]:
             times = self.traffic.table.key_rows()[:, 0]
-            if np.ptp(times) < _TRAFFIC_INTERVALS or len(np.unique(times)) < _TRAFFIC_INTERVALS:
+            if np.ptp(times) < _TRAFFIC_INTERVALS or len(distinct_values(times)) < _TRAFFIC_INTERVALS:
                 return
             self._set_traffic_interval(next(i for i in INTERVALS if i > self.traffic_interval))
 

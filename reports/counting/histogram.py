@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.kernels import helper, kernel
+from kafkatap.kernels.arrays import starts_of, value_counts
 
 from .count_table import Array
 
@@ -59,6 +60,23 @@ def buckets_into(values, out):  # type: ignore[no-untyped-def]
     for i in range(len(values)):
         out[i] = bucket_of(values[i])
     return len(values)
+
+
+@kernel(np.int64, np.int64, np.int64, np.int64, np.int64, np.int64)
+def sum_into(keys, counts, more_keys, more_counts, out_keys, out_counts):  # type: ignore[no-untyped-def]
+    """Write the sum of two histograms, each with ascending and distinct keys, as one; return the number of its keys."""
+    i = np.int64(0)
+    j = np.int64(0)
+    n = np.int64(0)
+    while i < len(keys) or j < len(more_keys):
+        is_mine = j == len(more_keys) or (i < len(keys) and keys[i] <= more_keys[j])
+        is_theirs = i == len(keys) or (j < len(more_keys) and more_keys[j] <= keys[i])
+        out_keys[n] = keys[i] if is_mine else more_keys[j]
+        out_counts[n] = (counts[i] if is_mine else 0) + (more_counts[j] if is_theirs else 0)
+        i += is_mine
+        j += is_theirs
+        n += 1
+    return n
 
 
 def buckets(values: Array) -> Array:
@@ -166,14 +184,17 @@ class Histograms:
         self.noted = self.noted[:0].copy()
 
     def _count_noted(self) -> None:
-        new = np.sort(self.noted[: int(self.used[0])])
+        keys, counts = value_counts(self.noted[: int(self.used[0])])
         self.used[0] = 0
-        if len(new):
-            starts = _starts(new)
-            self.add(new[starts], np.diff(starts, append=len(new)))
+        self.add(keys, counts)
 
     def add(self, keys: Array, counts: Array) -> None:
         """Add counts: int64 (n,) each. Keys can be in any order and can repeat."""
+        if (keys[1:] <= keys[:-1]).any():
+            order = np.argsort(keys, kind="stable")
+            keys = keys[order]
+            starts = starts_of(keys)
+            keys, counts = keys[starts], np.add.reduceat(counts[order], starts)
         self._added.append((keys, counts))
         self._waiting += len(keys)
         if self._waiting > len(self._keys):  # the total cost of all merges is that of the last one
@@ -182,13 +203,12 @@ class Histograms:
     def _merge(self) -> None:
         if not self._waiting:
             return
-        keys = np.concatenate([self._keys, *(k for k, _ in self._added)])
-        counts = np.concatenate([self._counts, *(c for _, c in self._added)])
+        parts = [(self._keys, self._counts), *self._added]
         self._added, self._waiting = [], 0
-        order = np.argsort(keys, kind="stable")  # a stable sort merges ascending runs
-        keys = keys[order]
-        starts = _starts(keys)
-        self._keys, self._counts = keys[starts], np.add.reduceat(counts[order], starts)
+        while len(parts) > 1:
+            parts.sort(key=lambda part: -len(part[0]))
+            parts.append(_sum(*parts.pop(), *parts.pop()))
+        self._keys, self._counts = parts[0]
 
     def with_owners(self, numbers: Array) -> Histograms:
         """The same counts with other owners: int64, the new number of each old one, or -1 to leave it out."""
@@ -217,6 +237,9 @@ class Histograms:
         return keys >> OWNER_SHIFT, keys & (BUCKETS - 1), self.counts[chosen]
 
 
-def _starts(ascending: Array) -> Array:
-    """The index of each first value."""
-    return np.flatnonzero(np.concatenate(([True], ascending[1:] != ascending[:-1])))
+def _sum(keys: Array, counts: Array, more_keys: Array, more_counts: Array) -> tuple[Array, Array]:
+    """The keys and counts of `sum_into`."""
+    sizes = len(keys) + len(more_keys)
+    out = np.empty(sizes, np.int64), np.empty(sizes, np.int64)
+    used = sum_into(keys, counts, more_keys, more_counts, *out)
+    return out[0][:used].copy(), out[1][:used].copy()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, ORPHAN_RESPONSE, OUTCOMES, UNANSWERED
-from kafkatap.kernels.arrays import is_among
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array, Batch, Context, endpoint
 from ..model import Traffic
@@ -59,7 +59,7 @@ def add_batch(counts: FormCounts, batch: Batch, interval: int) -> None:
     times = rows["broker_ns"] - rows["waiting_ns"]
     is_timed = (rows["outcome"] == ANSWERED) & ((times >= EDGES[0]) | (rows["waiting_ns"] == 0))
     keys["level"] = np.where(is_timed, _level(times), UNTIMED)
-    failed = np.unique(results["exchange"][results["error_code"] != 0])
+    failed = distinct_values(results["exchange"][results["error_code"] != 0])
     counts.add_columns(keys, {
         "requests": 1,
         "bytes": np.maximum(rows["request_bytes"], 0).astype(np.int64) + np.maximum(rows["response_bytes"], 0),

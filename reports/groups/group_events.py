@@ -83,7 +83,7 @@ _ERRORS = (
 
 def _of_requests(gathered: Gathered, kinds: tuple[str, ...], column: str) -> Array:
     """A text that one of several kinds has: int64, one for each exchange."""
-    found = np.full(len(gathered.exchanges), -1, np.int64)
+    found = np.full(len(gathered), -1, np.int64)
     for kind in kinds:
         rows = gathered.facts(kind)
         if len(rows):
@@ -117,7 +117,7 @@ def _is_error(code: Array) -> Array:
 
 def _have(gathered: Gathered, is_so: Callable[[Array], Array]) -> Array:
     """Which exchanges have an answer with an error code of which `is_so` holds: bool, of all exchanges."""
-    found = np.zeros(len(gathered.exchanges), bool)
+    found = np.zeros(len(gathered), bool)
     for kind in _ERRORS:
         rows = gathered.facts(kind)
         found[rows.exchange[is_so(rows["error_code"])]] = True
@@ -273,7 +273,7 @@ def end_of_appended(x: Rows) -> Any:
 
 def _asks_for_ends(gathered: Gathered) -> Array:
     """Whether a ListOffsets asks for the latest offsets only."""
-    asked, found = gathered.facts("list offsets partition"), np.zeros(len(gathered.exchanges), bool)
+    asked, found = gathered.facts("list offsets partition"), np.zeros(len(gathered), bool)
     is_latest = asked["timestamp"] == -1
     found[asked.exchange[is_latest]] = True
     found[asked.exchange[~is_latest]] = False

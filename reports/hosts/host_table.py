@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import distinct_values
+
 from .host_entry import ALWAYS_FROM, ALWAYS_TO, INTERFACE, OWN, SHARED, HostEntry
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -101,7 +103,7 @@ class HostTable:
         index = self._index
         of_address = np.full(len(addresses) + 1, -1, np.int64)  # the last one is for -1
         changing = []
-        distinct = np.unique(ip)
+        distinct = distinct_values(ip)
         for number in distinct[distinct >= 0].tolist():
             pieces = self._of(addresses[number], index)
             if len(pieces.names) == 1:

@@ -253,7 +253,7 @@ def _rows(gathered: Gathered, kind: str) -> Rows | None:
     if kind in ESTIMATES:
         return Rows(gathered.estimates.__getitem__) if len(gathered.estimates) else None
     source = gathered.result_rows if kind in RESULTS else gathered.facts(kind) if kind else None
-    if not len(gathered.exchanges if source is None else source):
+    if not len(gathered if source is None else source):
         return None
     return Rows(gathered.column, gathered, source, fact=kind)
 

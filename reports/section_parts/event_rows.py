@@ -103,16 +103,20 @@ def events_of(
     The time is that of the response's last byte, or with `at_request` of the request's first byte. Where there is no
     such byte, it is that of the other message.
     """
-    rows = gathered.rows(exchanges)
-    made = np.zeros(len(rows), EVENT)
+
+    def of(name: str) -> Array:
+        return gathered.column(name)[exchanges]
+
+    made = np.zeros(len(exchanges), EVENT)
     for name in (*_ENDS, "connection", "api_key", "outcome"):
-        made[name] = rows[name]
+        made[name] = of(name)
     made["exchange"] = gathered.keys_of_events(exchanges)
     order = ("request_first", "response_last") if at_request else ("response_last", "request_first")
     packets = {"request_first": "request_packet_first", "response_last": "response_packet_last"}
-    has_time = rows[order[0]] != NO_TIME
-    made["time"] = np.where(has_time, rows[order[0]], rows[order[1]])
-    made["packet"] = np.where(has_time, rows[packets[order[0]]], rows[packets[order[1]]])
+    time = of(order[0])
+    has_time = time != NO_TIME
+    made["time"] = np.where(has_time, time, of(order[1]))
+    made["packet"] = np.where(has_time, of(packets[order[0]]), of(packets[order[1]]))
     made["kind"] = int(kind)
     made["partition"] = NO_INT32
     for name in ("topic", "topic_id", "s0", "s1", "s2", "s3"):

@@ -21,7 +21,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME, UNANSWERED
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
-from kafkatap.kernels.arrays import distinct_values, taken
+from kafkatap.kernels.arrays import distinct_values, taken, value_counts
 
 from ..batch import Array, Context
 from .event_rows import EventKind, EventView, events_of, events_of_facts
@@ -60,17 +60,15 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 def _note_written(gathered: Gathered, tally: Tally) -> None:
     rows = gathered.facts("produced partition")
-    exchanges = gathered.exchanges
-    chosen = (exchanges["acks"] == _ALL) & (exchanges["outcome"] == ANSWERED)
+    chosen = (gathered.column("acks") == _ALL) & (gathered.column("outcome") == ANSWERED)
     rows = rows.where(chosen[rows.exchange])
     is_written = (rows["error_code"] == 0) & (rows["base_offset"] >= 0)
     for kind, some in ((WRITTEN, rows.where(is_written)), (NOT_WRITTEN, rows.where(~is_written))):
         if not len(some):
             continue
         events = events_of_facts(gathered, some, kind)
-        mine = gathered.rows(some.exchange)
-        events["time"] = mine["response_first"]
-        events["begin"] = mine["response_first"] - mine["broker_ns"]
+        answered = gathered.column("response_first")[some.exchange]
+        events["time"], events["begin"] = answered, answered - gathered.column("broker_ns")[some.exchange]
         if kind is WRITTEN:
             events["end_offset"] = some["base_offset"] + _records_of(gathered, some)
         else:
@@ -101,7 +99,7 @@ def _note_fetches(gathered: Gathered, tally: Tally) -> None:
     rows, replica = rows.where(replica >= 0), replica[replica >= 0]
     if not len(rows):
         return
-    of_exchange = np.full(len(gathered.exchanges), -1, np.int64)
+    of_exchange = np.full(len(gathered), -1, np.int64)
     of_exchange[rows.exchange] = replica
     events = events_of(gathered, rows.exchange, _FETCH)
     _fill_fetch(gathered, events, rows.exchange, of_exchange)
@@ -280,7 +278,7 @@ def _is_away(written: Array, positions: Array, held: dict[int, _Held]) -> Array:
 
 def _followers(positions: Array) -> list[int]:
     """The broker ids that fetch a partition: those with the most positions if there are too many, ascending."""
-    found, counts = np.unique(positions["follower"], return_counts=True)
+    found, counts = value_counts(positions["follower"])
     most: list[int] = found[np.sort(np.argsort(-counts, kind="stable")[:_MOST_FOLLOWERS])].tolist()
     return most
 

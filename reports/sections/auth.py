@@ -122,8 +122,8 @@ _BROKER = 1
 
 def read(gathered: Gathered, tally: Tally) -> None:
     """Note each SASL exchange and bare token as an event, and other requests without a response."""
-    rows = gathered.exchanges
-    refused = np.flatnonzero((rows["outcome"] == UNANSWERED) | (rows["outcome"] == RESPONSE_LOST))
+    outcome = gathered.column("outcome")
+    refused = np.flatnonzero((outcome == UNANSWERED) | (outcome == RESPONSE_LOST))
     if len(refused):
         tally.note(events_of(gathered, refused, REFUSED))
     note_sasl(gathered, tally)

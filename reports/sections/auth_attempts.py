@@ -42,7 +42,7 @@ def note_sasl(gathered: Gathered, tally: Tally) -> None:
     chosen = gathered.of_api(SASL_HANDSHAKE, SASL_AUTHENTICATE)
     events = _events(gathered, chosen, TOKEN)
     if len(chosen):
-        events["kind"][gathered.exchanges["api_key"][chosen] == SASL_HANDSHAKE] = HANDSHAKE
+        events["kind"][gathered.column("api_key")[chosen] == SASL_HANDSHAKE] = HANDSHAKE
         events["mechanism"] = gathered.top("sasl handshake", "mechanism")[chosen]
         events["error_message"] = gathered.top("sasl answer", "message")[chosen]
         events["lifetime_ms"] = np.maximum(gathered.top("sasl answer", "lifetime_ms", 0)[chosen], 0)
@@ -50,16 +50,16 @@ def note_sasl(gathered: Gathered, tally: Tally) -> None:
             events["error_code"] += gathered.top(name, "error_code", 0)[chosen].astype(np.int16)
     tally.note(events)
     tokens = gathered.tokens
-    tally.note(_events(tokens, np.arange(len(tokens.exchanges)), BARE))
+    tally.note(_events(tokens, np.arange(len(tokens)), BARE))
 
 
 def _events(gathered: Gathered, chosen: Array, kind: EventKind) -> Array:
     events = events_of(gathered, chosen, kind)
     if len(chosen):
-        events["begin"] = gathered.exchanges["request_first"][chosen]
+        events["begin"] = gathered.column("request_first")[chosen]
         events["message"] = gathered.top("sasl message", "message")[chosen]
         events["answer"] = gathered.top("sasl answer message", "message")[chosen]
-        events["end"] = gathered.exchanges["response_last"][chosen]
+        events["end"] = gathered.column("response_last")[chosen]
         events["user"] = gathered.top("principal", "principal")[chosen]
     return events
 

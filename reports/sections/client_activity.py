@@ -72,7 +72,7 @@ def _is_answered(x: Rows) -> Any:
 
 
 def _has_records(gathered: Gathered) -> Array:
-    has_records = np.zeros(len(gathered.exchanges), bool)
+    has_records = np.zeros(len(gathered), bool)
     has_records[gathered.facts("fetched batch").exchange] = True
     return has_records
 

@@ -244,16 +244,16 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 def _read_waits(gathered: Gathered, tally: Tally) -> None:
     """Note waits."""
-    rows, outcome = gathered.exchanges, gathered.column("outcome")
+    outcome = gathered.column("outcome")
     total = gathered.column("response_first") - gathered.column("request_last")
     waited = (outcome == ANSWERED) & (total >= WAIT_NS)
     late = np.flatnonzero(waited)
-    late = late[_beyond_own_wait(rows[late], total[late]) >= WAIT_NS]
+    late = late[_beyond_own_wait(gathered.rows(late), total[late]) >= WAIT_NS]
     silent = np.flatnonzero((outcome != ANSWERED) & (outcome != NO_REPLY_EXPECTED) & (outcome != ORPHAN_RESPONSE))
     chosen = distinct_values(np.concatenate((late, silent)))
     if len(chosen):
         events = events_of(gathered, chosen, WAIT, at_request=True)
-        mine = rows[chosen]
+        mine = gathered.rows(chosen)
         events["asked"] = mine["request_last"]
         events["answered"] = np.where(mine["outcome"] == ANSWERED, mine["response_first"], NO_TIME)
         own_ms = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0)

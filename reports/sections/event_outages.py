@@ -362,7 +362,7 @@ def _stop(seen: Seen, outage: Outage, end: int | None, effects: Effects, waits: 
 
 def _used(waits: dict[str, Array]) -> int:
     """The connections of some waits. Requests behind others on these are no waits of their own (`event_counts`)."""
-    return len(np.unique(waits["connection"]))
+    return len(distinct_values(waits["connection"]))
 
 
 def _hang(seen: Seen, outage: Outage, effects: Effects, waits_for_it: Waited, slow_ns: int) -> Finding:

@@ -105,12 +105,12 @@ FORM = counted(
 
 def read(gathered: Gathered, tally: Tally) -> None:
     """Note exchanges with a throttle time or a throttle wait, at the request's first byte."""
-    rows = gathered.exchanges
-    delayed = (rows["throttle_time_ms"] > 0) | (rows["throttle_wait_ns"] > 0) | (rows["hol_throttle_wait_ns"] > 0)
-    chosen = np.flatnonzero(delayed & (rows["request_first"] != NO_TIME))
+    column = gathered.column
+    delayed = (column("throttle_time_ms") > 0) | (column("throttle_wait_ns") > 0) | (column("hol_throttle_wait_ns") > 0)
+    chosen = np.flatnonzero(delayed & (column("request_first") != NO_TIME))
     if not len(chosen):
         return
-    events, rows = events_of(gathered, chosen, _DELAYED, at_request=True), rows[chosen]
+    events, rows = events_of(gathered, chosen, _DELAYED, at_request=True), gathered.rows(chosen)
     events["throttle_time_ms"] = np.maximum(rows["throttle_time_ms"], 0)
     events["request_bytes"] = rows["request_bytes"] + 4
     for name in (

@@ -48,7 +48,7 @@ def _sessions(gathered: Gathered) -> Array:
 
 def _listed(gathered: Gathered) -> Array:
     """How many partitions each Fetch lists: int64."""
-    found = np.zeros(len(gathered.exchanges), np.int64)
+    found = np.zeros(len(gathered), np.int64)
     for kind in ("fetch partition", "share fetch partition"):
         found += np.bincount(gathered.facts(kind).exchange, minlength=len(found))
     return found
@@ -112,7 +112,7 @@ _WRITTEN = POSITIONS.also(
 
 def _has_failed(gathered: Gathered) -> Array:
     """Whether a commit of an exchange failed: bool."""
-    found, commits = np.zeros(len(gathered.exchanges), bool), gathered.facts("committed partition")
+    found, commits = np.zeros(len(gathered), bool), gathered.facts("committed partition")
     found[commits.exchange[commits["error_code"] != 0]] = True
     return found
 
@@ -124,7 +124,7 @@ def _is_committed(x: Rows) -> Any:
 def _only_groups(gathered: Gathered) -> Array:
     """The group of each OffsetFetch that has one, -1 of others: int64."""
     groups = gathered.facts("offset fetch group")
-    count = np.bincount(groups.exchange, minlength=len(gathered.exchanges))
+    count = np.bincount(groups.exchange, minlength=len(gathered))
     found: Array = np.where(count == 1, gathered.top("offset fetch group", "group"), -1)
     return found
 

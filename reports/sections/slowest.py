@@ -101,7 +101,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _add_slow(gathered: Gathered, tally: Tally) -> None:
-    rows = gathered.exchanges
     api, total = gathered.column("api_key"), gathered.column("total_ns")
     start, key = gathered.column("request_first"), gathered.column("key")
     is_candidate = (gathered.column("outcome") == ANSWERED) & (gathered.column("long_poll") == 0)
@@ -118,7 +117,7 @@ def _add_slow(gathered: Gathered, tally: Tally) -> None:
             is_later = (start[mine] > last_start) | ((start[mine] == last_start) & (key[mine] > last_key))
             mine = mine[~(ties & is_later)]
         if len(mine):
-            slow = rows[mine]
+            slow = gathered.rows(mine)
             _add(
                 tally, _SLOW, slow, {},
                 request_transfer_ns=slow["request_last"] - slow["request_first"],

@@ -121,13 +121,12 @@ _FAULTS = ("network", "broker", "quota", "unknown", "client")
 
 def read(gathered: Gathered, tally: Tally) -> None:
     """Note candidates."""
-    rows = gathered.exchanges
-    answered = rows["outcome"] == ANSWERED
-    waited = rows["total_ns"].copy()
-    polls = is_among(rows["api_key"], FETCHES) & (rows["max_wait_ms"] != NO_INT32)
-    waited[polls] -= rows["max_wait_ms"][polls].astype(np.int64) * 1_000_000
-    is_late = answered & (waited >= _PATIENCE) & ~is_among(rows["api_key"], _WAIT_FOR_MEMBERS)
-    chosen = np.flatnonzero(is_late | (rows["outcome"] == UNANSWERED) | (rows["outcome"] == RESPONSE_LOST))
+    outcome, api, own = (gathered.column(name) for name in ("outcome", "api_key", "max_wait_ms"))
+    waited = gathered.column("total_ns").copy()
+    polls = is_among(api, FETCHES) & (own != NO_INT32)
+    waited[polls] -= own[polls].astype(np.int64) * 1_000_000
+    is_late = (outcome == ANSWERED) & (waited >= _PATIENCE) & ~is_among(api, _WAIT_FOR_MEMBERS)
+    chosen = np.flatnonzero(is_late | (outcome == UNANSWERED) | (outcome == RESPONSE_LOST))
     if len(chosen):
         tally.note(_events(gathered, chosen))
 

@@ -50,7 +50,7 @@ def _simple_events(gathered: Gathered, asked: FactRows, api: int, kind: EventKin
         events["timeout_ms"] = asked["timeout_ms"]
     if kind == END:
         events["is_commit"] = asked["committed"]
-        events["answered"] = gathered.exchanges["response_last"][asked.exchange]
+        events["answered"] = gathered.column("response_last")[asked.exchange]
     if kind in (INIT, END):  # what the broker answers is the new producer id and epoch
         for column, name in (("producer_id", "producer_id"), ("epoch", "producer_epoch")):
             answer = gathered.top(response, name, -1)[asked.exchange]
@@ -69,7 +69,7 @@ def _name_producer(events: Array, asked: FactRows) -> None:
 
 def _worst_result(gathered: Gathered, exchanges: Array) -> Array:
     """The largest error code in the results of each exchange; 0 for none."""
-    worst, results = np.zeros(len(gathered.exchanges), np.int64), gathered.result_rows
+    worst, results = np.zeros(len(gathered), np.int64), gathered.result_rows
     np.maximum.at(worst, results.exchange, results["error_code"].astype(np.int64))
     found: Array = worst[exchanges]
     return found
@@ -77,7 +77,7 @@ def _worst_result(gathered: Gathered, exchanges: Array) -> Array:
 
 def _worst(gathered: Gathered, kind: str) -> Array:
     """The largest error code of the facts of a kind, by exchange; 0 for none."""
-    worst, rows = np.zeros(len(gathered.exchanges), np.int64), gathered.facts(kind)
+    worst, rows = np.zeros(len(gathered), np.int64), gathered.facts(kind)
     np.maximum.at(worst, rows.exchange, rows["error_code"].astype(np.int64))
     return worst
 

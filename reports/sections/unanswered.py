@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import CLOSED_BY, CLOSED_BY_BROKER, IN_FLIGHT, UNANSWERED, WAITS
-from kafkatap.kernels.arrays import groups_of, is_among
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from .. import units
 from ..batch import Array, endpoint
@@ -137,7 +137,7 @@ def _silent_api(given: SectionInput, chosen: Array) -> SilentApi | None:
         if (mine & (of["api_key"] == api)).any() or not others.any() or len(at) < _LEAST_SILENT:
             continue
         is_after = counts["last"][others].max() > waited["asked"][at].max()
-        if not is_after or len(np.unique(waited["connection"][at])) < _LEAST:
+        if not is_after or len(distinct_values(waited["connection"][at])) < _LEAST:
             continue
         broker = endpoint(given.context.address(ip), port)
         found.append(SilentApi(broker, api, len(at), int(counts["answered"][others].sum())))
@@ -225,7 +225,7 @@ def _limit_of(
     """The limit of a broker if all that it refused is larger than all that it answered, and it answered others after it
     refused some."""
     least = _LEAST_WHOLE if is_whole else _LEAST
-    if len(np.unique(refused["connection"]) if is_whole else refused) < least:
+    if len(distinct_values(refused["connection"]) if is_whole else refused) < least:
         return None
     smallest = int((refused["request_bytes"] + refused["cut_bytes"]).min())
     if smallest <= largest or last <= np.sort(refused["time"])[least - 1]:

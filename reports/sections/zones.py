@@ -78,7 +78,7 @@ def _message_bytes(message: str, gathered: Gathered) -> Array:
 def _batch_bytes(kind: str, gathered: Gathered) -> Array:
     """Those of batches. Of a batch whose end was not captured, or not sent, the message has less."""
     batches = gathered.facts(kind)
-    sums = np.bincount(batches.exchange, np.maximum(batches["bytes"], 0), minlength=len(gathered.exchanges))
+    sums = np.bincount(batches.exchange, np.maximum(batches["bytes"], 0), minlength=len(gathered))
     return sums.astype(np.int64)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkatap.kernels.arrays import value_counts
 from kafkatap.reports.counting.count_table import MAX, MIN, SUM, CountTable, merge
 from kafkatap.reports.counting.histogram import BUCKETS, Histograms, buckets, middle, percentiles
 
@@ -111,3 +113,27 @@ def test_histograms_count_what_was_noted(keys: list[int], space: int) -> None:
     wanted, counts = np.unique(np.array(keys, np.int64), return_counts=True)
     assert histograms.keys.tolist() == wanted.tolist()
     assert histograms.counts.tolist() == counts.tolist()
+
+
+@given(st.lists(st.tuples(st.sampled_from(("noted", "added")), st.lists(st.integers(0, 12), max_size=30)), max_size=12))
+@settings(max_examples=80)
+def test_a_histogram_counts_keys_in_any_order_however_they_come(parts: list[tuple[str, list[int]]]) -> None:
+    histograms, expected = Histograms(noted=32), Counter[int]()
+    for how, keys in parts:
+        histograms.reserve(len(keys))
+        used = int(histograms.used[0])
+        if how == "noted":
+            histograms.noted[used : used + len(keys)] = keys
+            histograms.used[0] += len(keys)
+        else:
+            histograms.add(np.array(keys, np.int64), np.full(len(keys), 3, np.int64))
+        expected.update(Counter(keys * (1 if how == "noted" else 3)))
+    histograms.merge_noted()
+    assert dict(zip(histograms.keys.tolist(), histograms.counts.tolist(), strict=True)) == expected
+    assert histograms.keys.tolist() == sorted(expected)
+
+
+@given(st.lists(st.integers(-3, 3)))
+def test_value_counts_are_those_of_numpy(values: list[int]) -> None:
+    found, wanted = value_counts(np.array(values, np.int64)), np.unique(np.array(values, np.int64), return_counts=True)
+    assert [one.tolist() for one in found] == [one.tolist() for one in wanted]

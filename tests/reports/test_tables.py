@@ -54,7 +54,7 @@ def test_exchanges() -> None:
         ],
     )  # fmt: skip
     errors = error_counts((7, 3, 1), (7, 6, 2), (99, 1, 1))
-    table = tables.exchanges_table(rows.exchanges, errors, rows.results, context())
+    table = tables.exchanges_table(rows.exchanges, errors, [rows.results], context())
     table.validate(full=True)
     first, second, third = table.to_pylist()
     assert first["errors"] == [{"code": 3, "count": 1}, {"code": 6, "count": 2}]
@@ -77,7 +77,7 @@ def test_exchanges() -> None:
 def test_a_malformed_message_has_the_field_and_its_place() -> None:
     row = exchange(0, response_status=r.MALFORMED, response_problem=made.MARKUP, response_problem_at=37)
     row["request_status"], row["request_problem_at"] = r.TRAILING_BYTES, 101
-    table = tables.exchanges_table(batch([row]).exchanges, error_counts(), batch([]).results, context())
+    table = tables.exchanges_table(batch([row]).exchanges, error_counts(), [batch([]).results], context())
     table.validate(full=True)
     got = table.to_pylist()[0]
     assert (got["response_problem"], got["response_problem_at"]) == ("[bold]markup[/bold]", 37)
@@ -90,7 +90,7 @@ def test_orphan_responses_have_no_request() -> None:
     row["request_packet_first"] = row["request_packet_last"] = 0
     row["request_bytes"] = -1
     empty = batch([])
-    table = tables.exchanges_table(batch([row]).exchanges, error_counts(), empty.results, context())
+    table = tables.exchanges_table(batch([row]).exchanges, error_counts(), [empty.results], context())
     got = table.to_pylist()[0]
     nulls = ("api_key", "api_name", "api_version", "request_first", "request_bytes", "request_status", "total_ns")
     assert all(got[name] is None for name in (*nulls, "request_packet_first"))
@@ -125,7 +125,7 @@ def test_connections_files_and_ledger() -> None:
 def test_empty_tables() -> None:
     nothing, none = Context(), batch([])
     for table in (
-        tables.exchanges_table(none.exchanges, error_counts(), none.results, nothing),
+        tables.exchanges_table(none.exchanges, error_counts(), [none.results], nothing),
         tables.results_table(none.results, none.exchanges, nothing),
         tables.connections_table(nothing.connections, nothing),
         tables.files_table(nothing),
@@ -141,5 +141,5 @@ def test_a_topic_of_an_exchange_is_listed_once() -> None:
         result(7), result(7, topic_id=made.ORDERS_ID), result(7, topic=-1, topic_id=made.ORDERS_ID),
     ])  # fmt: skip
     for known, topics in (({made.ORDERS_ID: made.ORDERS}, ["orders"]), ({}, ["orders", "AAECAwQFBgcICQoLDA0ODw"])):
-        table = tables.exchanges_table(rows.exchanges, error_counts(), rows.results, context(topic_names=known))
+        table = tables.exchanges_table(rows.exchanges, error_counts(), [rows.results], context(topic_names=known))
         assert table["topics"].to_pylist() == [topics]

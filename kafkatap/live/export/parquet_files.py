@@ -27,9 +27,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, RESULT
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
-from kafkatap.reports.batch import Array, Batch, Context, as_results, error_counts
+from kafkatap.reports.batch import Array, Batch, Context, error_counts
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.twins import note_twins
 
@@ -90,7 +91,7 @@ class ParquetLog(Sink):
         self._without_room = 0  # rows
         self._ledger: dict[tuple[str, str], int] = {}
         # Import now what tables need (pyarrow looks for pandas too), not while packets wait.
-        tables.exchanges_table(np.zeros(0, EXCHANGE), np.zeros(0, ERROR_COUNT), np.zeros(0, RESULT), Context())
+        tables.exchanges_table(np.zeros(0, EXCHANGE), np.zeros(0, ERROR_COUNT), [np.zeros(0, RESULT)], Context())
 
     @property
     def run(self) -> str:
@@ -119,7 +120,7 @@ class ParquetLog(Sink):
         self._results.append(batch.results)
         self._gathered += len(batch.exchanges) + len(batch.results)
         if batch.topics is not None:
-            self._topics.append(as_results(batch.topics))
+            self._topics.append(batch.topics)
             self._gathered += len(batch.topics)
         self._write_if_many(engine)
 
@@ -162,17 +163,16 @@ class ParquetLog(Sink):
         if not self._gathered:
             return
         exchanges, connections = joined(self._exchanges, EXCHANGE), joined(self._connections, CONNECTION_ROW)
-        results, topics = joined(self._results, RESULT), joined(self._topics, RESULT)
+        results, topics = joined(self._results, RESULT), joined(self._topics, EXCHANGE_TOPIC)
         for rows in (self._exchanges, self._connections, self._results, self._topics):
             rows.clear()
         self._gathered = 0
         note_twins(connections)
         context = named((exchanges, connections, results, topics), engine)
-        asked = joined([topics, results], RESULT)
         made = {
             "results": tables.results_table(results, exchanges, context),
             "connections": tables.connections_table(connections, context),
-            "exchanges": tables.exchanges_table(exchanges, error_counts(results), asked, context),
+            "exchanges": tables.exchanges_table(exchanges, error_counts(results), (topics, results), context),
         }
         if self._disk.add(partial(self._files.append, made), sum(table.nbytes for table in made.values())):
             self._filed += len(exchanges)
