@@ -24,6 +24,7 @@ SIZES = {
 _NUMBER = re.compile(r"([+-]?)(?:0[xX]([0-9A-Fa-f_]+)|([0-9][0-9_]*(?:\.[0-9_]+)?))\s*(.*)")
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h|d)?)", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.ASCII)
+_LEAST_SPLIT = 4096
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[ntr\\\"'])")
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -54,6 +55,17 @@ def read_size(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a size (such as 64m, 512k, 1g)")
     return int(Decimal(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
+
+
+def read_split_size(text: str) -> int:
+    """As `read_size`, for splits: 0, or at least _LEAST_SPLIT, as each is a task. ValueError for anything else."""
+    try:
+        size = read_size(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a size (such as 64m, 512k, 1g, or 0)") from None
+    if 0 < size < _LEAST_SPLIT:
+        raise ValueError(f"{text!r} is less than 4k, the smallest split (0 keeps files whole)")
+    return size
 
 
 def exact(value: Decimal) -> int | float:

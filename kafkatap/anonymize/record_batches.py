@@ -104,11 +104,14 @@ class RecordRewriter:
             right = crc_of(magic, made) if is_whole else 0
         else:
             made[:BATCH_HEADER] = raw[:BATCH_HEADER]
+            found = 0  # of the last try
             for body in self._bodies(raw[BATCH_HEADER:], int.from_bytes(raw[21:23], "big"), is_whole, is_right):
+                found, self.unfitted = self.unfitted - before, before
                 made[BATCH_HEADER:] = body
                 right = crc_of(magic, made) if is_whole else 0
                 if not is_right or (right % SAMPLED == 0) == (old % SAMPLED == 0):
                     break
+            self.unfitted += found
         if not is_right:  # it stays wrong
             right ^= 0xFFFFFFFF
             right = right - right % SAMPLED + (old % SAMPLED > 0)

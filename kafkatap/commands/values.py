@@ -159,11 +159,13 @@ def parse_jobs(text: str) -> int:
 
 
 def parse_split_size(text: str) -> int:
-    """As `parse_size`, or 0."""
+    """As `read_split_size`."""
+    from kafkatap.reports.literals import read_split_size
+
     try:
-        return 0 if text.strip() == "0" else parse_size(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size (such as 64m, 512k, 1g, or 0)") from None
+        return read_split_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_frame_size(text: str) -> int:

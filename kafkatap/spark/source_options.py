@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from kafkatap.reports.expressions import ExpressionError
-from kafkatap.reports.literals import read_size
+from kafkatap.reports.literals import read_split_size
 from kafkatap.reports.tables import TABLES
 
 from ..engine.selection import Selection
@@ -106,7 +106,7 @@ class SourceOptions:
             raise OptionError("no capture is named: load(PATH), a folder, a glob or a list of these")
         filter = options.get("filter")
         try:
-            split_size = read_size(options["splitsize"]) if options.get("splitsize") else None
+            split_size = read_split_size(options["splitsize"]) if options.get("splitsize") else None
             Selection.of(filter=filter)
         except ExpressionError as error:
             where = f"at character {error.at + 1} of {error.text!r}"

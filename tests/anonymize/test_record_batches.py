@@ -56,6 +56,16 @@ def test_a_batch_keeps_its_sizes_and_loses_its_contents(codec: str, count: int) 
         assert len(secret) < 4 or (secret not in now and secret not in new)
 
 
+@pytest.mark.parametrize(("codec", "seed"), [(SNAPPY, 226), (LZ4, 254), (ZSTD, 56)])
+def test_a_batch_that_no_try_fits_counts_once(codec: int, seed: int) -> None:
+    source = random.Random(seed)
+    values = [bytes([source.randrange(256)]) * source.randrange(1, 40) for _ in range(source.randrange(1, 6))]
+    records = [Record(None, value, 1_000) for value in values]
+    rewriter = RecordRewriter(Names(b"a key of 16 bytes"))
+    rewriter.rewrite(batch(records, codec, offset=17, producer=(5, 1, seed)))
+    assert (rewriter.batches, rewriter.unfitted) == (1, 1)
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 def test_message_sets_keep_their_sizes(magic: int, codec: str) -> None:

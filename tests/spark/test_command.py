@@ -72,6 +72,7 @@ def test_all_options() -> None:
     [
         (["a", "-o", "t", "--split-size", "-1"], "'-1' is not a size (such as 64m, 512k, 1g, or 0)"),
         (["a", "-o", "t", "--split-size", "64x"], "'64x' is not a size (such as 64m, 512k, 1g, or 0)"),
+        (["a", "-o", "t", "--split-size", "1"], "'1' is less than 4k, the smallest split (0 keeps files whole)"),
         (["a", "-o", "t", "--conf", "spark.a"], "is not a setting"),
         (["a"], "required: -o/--output"), (["a", "-o", "t", "--by", "x"], "invalid choice"),
     ],

@@ -99,7 +99,8 @@ def test_several_captures(session: SparkSession, samples: Path) -> None:
     ("options", "message"),
     [
         ({"table": "packets"}, "there is no table 'packets'; there are " + ", ".join(TABLES)),
-        ({"splitSize": "much"}, "'much' is not a size (such as 64m, 512k, 1g)"),
+        ({"splitSize": "much"}, "'much' is not a size (such as 64m, 512k, 1g, or 0)"),
+        ({"splitSize": "100"}, "'100' is less than 4k, the smallest split (0 keeps files whole)"),
         (
             {"filter": "latency >"},
             "filter: a value (a number, a word or a text in quotes) is missing, at character 10 of 'latency >' "
