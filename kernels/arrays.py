@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-#: From this size on, numpy requests huge pages, and so does `untouched`.
+#: From this size on, numpy requests huge pages, and so do `untouched` and `shared_zeros`.
 _HUGE = 4 << 20
 #: From this size on, `zeros` are `untouched`.
 _LARGE = 64 << 10
@@ -34,9 +35,22 @@ def untouched(count: int, dtype: Any) -> np.ndarray[Any, Any]:
     """
     size = count * np.dtype(dtype).itemsize
     pages = _Pages(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
-    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
+    _want_huge_pages(pages)
     return np.frombuffer(pages, dtype)
+
+
+def shared_zeros(count: int, dtype: Any) -> np.ndarray[Any, Any]:
+    """Return `count` zeroed items in memory that this process shares with those that are forked from it."""
+    pages = mmap.mmap(-1, count * np.dtype(dtype).itemsize)
+    _want_huge_pages(pages)
+    return np.frombuffer(pages, dtype)
+
+
+def _want_huge_pages(pages: mmap.mmap) -> None:
+    """Ask for huge pages, where the system has some for such memory."""
+    if len(pages) >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
 
 
 def zeros(count: int, dtype: Any) -> np.ndarray[Any, Any]:

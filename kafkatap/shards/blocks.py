@@ -13,7 +13,6 @@ finds the records of each block, and which reader needs them (`Scanner.share`).
 
 from __future__ import annotations
 
-import mmap
 import pickle
 import select
 import threading
@@ -24,6 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from kafkatap.kernels.arrays import shared_zeros
 from kafkatap.kernels.decorator import record_dtype
 from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
@@ -198,8 +198,7 @@ class _Records:
 
 def _shared(dtype: Any, length: int) -> Array:
     """Memory that forked processes share: (_BLOCKS, length) items."""
-    kind = np.dtype(dtype)
-    return np.frombuffer(mmap.mmap(-1, _BLOCKS * length * kind.itemsize), kind).reshape(_BLOCKS, length)
+    return shared_zeros(_BLOCKS * length, dtype).reshape(_BLOCKS, length)
 
 
 class SharedBytes:

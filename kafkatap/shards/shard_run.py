@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from itertools import permutations
 
 import numpy as np
 
+from kafkatap.kernels.arrays import shared_zeros
 from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.section_parts.section_counts import SectionCounts
@@ -68,7 +68,7 @@ def count_with_shards(
     condition = options.selection.condition()
     if condition is not None and condition.names_topics:
         raise OneEngineNeeded("topics are selected, and some connections tell the names that others have only ids of")
-    stopped = np.frombuffer(mmap.mmap(-1, 8), np.int64)
+    stopped = shared_zeros(1, np.int64)
     with ExitStack() as stack:
         blocks = None
         if len(captures) == 1:

@@ -9,7 +9,6 @@ No worker outlives this process, and none reacts to Ctrl-C: this process ends th
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 import signal
 import time
@@ -23,6 +22,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+
+from kafkatap.kernels.arrays import shared_zeros
 
 from ..splits.executor import Place, Task
 
@@ -51,7 +52,7 @@ class Workers:
     def __init__(self, count: int, watch: Callable[[int], bool] = lambda done: False) -> None:
         self._count = count
         self._watch = watch
-        self._units = np.frombuffer(mmap.mmap(-1, max(count, 1) * 8), np.int64)
+        self._units = shared_zeros(max(count, 1), np.int64)
         self._processes: dict[Connection, int] = {}
 
     def __enter__(self) -> Self:

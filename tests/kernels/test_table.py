@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 
 import numpy as np
 import pytest
 
-from kafkatap.kernels.arrays import drop_pages, grown, moved, untouched
+from kafkatap.kernels import arrays
+from kafkatap.kernels.arrays import drop_pages, grown, moved, shared_zeros, untouched
 from kafkatap.kernels.decorator import record_dtype
 from kafkatap.kernels.table import Column, SlotTable, Table, release_row, rows_in_use, rows_left, take_row
 
@@ -70,6 +72,18 @@ def test_untouched_arrays_grow_without_taking_memory() -> None:
     assert len(bigger) == 128 << 20
     assert bigger[:1001].tolist() == [7] * 1000 + [0]
     assert resident(bigger) <= 4 << 20
+
+
+def test_arrays_do_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(mmap.mmap):
+        def madvise(self, *of: int) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(arrays, "_Pages", Refusing)
+    monkeypatch.setattr(mmap, "mmap", Refusing)
+    for made in (untouched(8 << 20, np.uint8), shared_zeros(1 << 20, np.int64)):
+        made[-1] = 7
+        assert int(made.sum()) == 7
 
 
 def test_moving_an_array_gives_back_what_it_leaves() -> None:
