@@ -18,10 +18,12 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 #: Compressions that kafkatap does not read, by their first bytes: the name, and the command that decompresses it.
 UNSUPPORTED = {b"BZh": ("bzip2", "bunzip2"), b"\xfd7zXZ": ("xz", "unxz"), b"\x04\x22\x4d\x18": ("lz4", "unlz4"),
            b"PK\x03\x04": ("zip", "unzip"), b"\x1f\x9d": ("compress", "uncompress")}  # fmt: skip
-_CHUNK = 65_536
-#: zstd decompresses this many bytes at once. Damage costs at most as many bytes before it, the same ones whatever the
-#: caller's views.
+_CHUNK = 1 << 19
+#: Damage of zstd costs at most so many bytes before it, the same ones whatever the caller's views.
 _ZSTD_STEP = 65_536
+#: zstd decompresses so many bytes at once, or what is left of the view, in whole steps: between two calls, the thread
+#: waits for Python. It reads so many compressed ones.
+_ZSTD_STEPS, _ZSTD_READ = 4 << 20, 1 << 20
 #: zstd: the type of a block that repeats one byte, and the flag of a frame that ends with a checksum.
 _RUN, _CHECKSUM = 1, 4
 
@@ -172,21 +174,28 @@ class ZstdDecompressor:
     """zstd of one or more frames."""
 
     def __init__(self, file: io.BufferedReader) -> None:
-        import zstandard
-
-        self._damage = zstandard.ZstdError
-        self._frames = _ZstdFrames(file)
-        self._stream = zstandard.ZstdDecompressor().stream_reader(cast(Any, self._frames), read_across_frames=True)
+        self._file, self._begin = file, file.tell() if file.seekable() else 0
+        self._open()
+        self._most = _ZSTD_STEPS if file.seekable() else _ZSTD_STEP
         self._position = 0  # decompressed bytes so far
         self._step = memoryview(b"")  # those that the caller had no room for
         self._error: DamagedCapture | None = None
+
+    def _open(self) -> None:
+        import zstandard
+
+        self._damage = zstandard.ZstdError
+        self._frames = _ZstdFrames(self._file)
+        self._stream = zstandard.ZstdDecompressor().stream_reader(
+            cast(Any, self._frames), read_size=_ZSTD_READ, read_across_frames=True
+        )
 
     def readinto(self, view: memoryview) -> int:
         done = 0
         while done < len(view):
             if not self._step:
-                if len(view) - done >= _ZSTD_STEP:
-                    count = self._read_step(view[done : done + _ZSTD_STEP])
+                if whole := (len(view) - done) // _ZSTD_STEP * _ZSTD_STEP:
+                    count = self._read_step(view[done : done + min(whole, self._most)])
                     if not count:
                         break
                     done += count
@@ -204,16 +213,28 @@ class ZstdDecompressor:
         return done
 
     def _read_step(self, view: memoryview) -> int:
-        """Decompress up to _ZSTD_STEP bytes; 0 at the end, and where `_error` says what is wrong."""
+        """Decompress up to as many bytes as there is room for; 0 at the end, and where `_error` says what is wrong."""
         if self._error is not None:
             return 0
         count = 0
         try:
             count = int(self._stream.readinto(cast(Any, view)))
         except self._damage as error:
+            if len(view) > _ZSTD_STEP:  # the library does not say how many it has decompressed
+                self._begin_anew()
+                return self._read_step(view[:_ZSTD_STEP])
             reason = str(error).rpartition(": ")[2]
             self._error = DamagedCapture(f"the zstd stream is damaged ({reason})", self._position)
         if not count and self._error is None and self._frames.is_inside:
             self._error = TruncatedCapture("the zstd stream is cut short", self._position)
         self._position += count
         return count
+
+    def _begin_anew(self) -> None:
+        """Decompress the file again up to where it was, to go on in the smallest steps."""
+        self._file.seek(self._begin)
+        self._open()
+        self._most = _ZSTD_STEP
+        scratch, left = memoryview(bytearray(_ZSTD_STEPS)), self._position
+        while left and (count := self._stream.readinto(cast(Any, scratch[:left]))):
+            left -= count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import time
 import zipfile
 import zlib
@@ -15,6 +16,7 @@ from typing import cast
 import pytest
 import zstandard
 
+from kafkatap.captures import decompression
 from kafkatap.captures.decompression import open_decompressor
 from kafkatap.dissector.layouts.definition_files import DefinitionError, read_source
 from kafkatap.kernels.decorator import kernel_mode
@@ -83,6 +85,21 @@ def read_damaged(data: bytes, size: int) -> tuple[bytes, int]:
     with pytest.raises(DamagedCapture) as raised:
         read_all()
     return bytes(read), raised.value.offset
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9, 1])
+@pytest.mark.parametrize("size", [65_537, 4 << 20, 6 << 20])
+def test_damage_costs_as_little_where_much_is_decompressed_at_once(
+    place: float, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = random.Random(7).randbytes(1 << 16) + bytes(range(256)) * 50_000
+    packed = zstandard.ZstdCompressor(level=1, write_checksum=True).compress(content)
+    packed += zstandard.ZstdCompressor(level=1, write_checksum=True).compress(random.Random(8).randbytes(3 << 20))
+    at = min(int(place * len(packed)), len(packed) - 1)
+    damaged = packed[:at] + bytes([packed[at] ^ 0xFF]) + packed[at + 1 :]
+    found = read_damaged(damaged, size)
+    monkeypatch.setattr(decompression, "_ZSTD_STEPS", decompression._ZSTD_STEP)
+    assert found == read_damaged(damaged, size)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1_000, 65_535, 65_536, 65_537, 300_000])
