@@ -190,25 +190,23 @@ class Histograms:
 
     def add(self, keys: Array, counts: Array) -> None:
         """Add counts: int64 (n,) each. Keys can be in any order and can repeat."""
-        if (keys[1:] <= keys[:-1]).any():
-            order = np.argsort(keys, kind="stable")
-            keys = keys[order]
-            starts = starts_of(keys)
-            keys, counts = keys[starts], np.add.reduceat(counts[order], starts)
-        self._added.append((keys, counts))
-        self._waiting += len(keys)
+        if len(keys):
+            self._added.append((keys, counts))
+            self._waiting += len(keys)
         if self._waiting > len(self._keys):  # the total cost of all merges is that of the last one
             self._merge()
 
     def _merge(self) -> None:
         if not self._waiting:
             return
-        parts = [(self._keys, self._counts), *self._added]
+        keys, counts = (np.concatenate(parts) for parts in zip(*self._added, strict=True))
         self._added, self._waiting = [], 0
-        while len(parts) > 1:
-            parts.sort(key=lambda part: -len(part[0]))
-            parts.append(_sum(*parts.pop(), *parts.pop()))
-        self._keys, self._counts = parts[0]
+        if (keys[1:] <= keys[:-1]).any():
+            order = np.argsort(keys, kind="stable")  # a stable sort merges ascending runs
+            keys = keys[order]
+            starts = starts_of(keys)
+            keys, counts = keys[starts], np.add.reduceat(counts[order], starts)
+        self._keys, self._counts = _sum(self._keys, self._counts, keys, counts)
 
     def with_owners(self, numbers: Array) -> Histograms:
         """The same counts with other owners: int64, the new number of each old one, or -1 to leave it out."""

@@ -133,6 +133,14 @@ def test_a_histogram_counts_keys_in_any_order_however_they_come(parts: list[tupl
     assert histograms.keys.tolist() == sorted(expected)
 
 
+def test_a_histogram_to_which_nothing_comes_does_not_grow() -> None:
+    histograms = Histograms()
+    for _ in range(3):
+        histograms.merge_noted()
+        histograms.add(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    assert not histograms._added
+
+
 @given(st.lists(st.integers(-3, 3)))
 def test_value_counts_are_those_of_numpy(values: list[int]) -> None:
     found, wanted = value_counts(np.array(values, np.int64)), np.unique(np.array(values, np.int64), return_counts=True)
