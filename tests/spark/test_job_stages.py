@@ -46,6 +46,16 @@ def test_progress_moves_and_jobs_have_names(spark: SparkSession, monkeypatch: py
     spark.sparkContext.setJobDescription(None)
 
 
+def test_no_two_jobs_share_a_group(spark: SparkSession) -> None:
+    groups = []
+    for _ in range(20):
+        finished = Stages(spark, lambda *progress: None)("decode", [1])
+        groups.append(spark.sparkContext.getLocalProperty("spark.jobGroup.id"))
+        finished()
+        del finished  # what follows may have the same place in memory
+    assert len(set(groups)) == len(groups)
+
+
 def test_figures_are_of_one_stage_only(spark: SparkSession) -> None:
     stages = Stages(spark, lambda *progress: None)
     for name, count in (("survey", 2), ("decode", 3)):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 #: Seconds between two looks at the progress of a stage.
 LOOK_EVERY = 0.5
 _GROUP = ("spark.jobGroup.id", "spark.job.description")
+_NUMBERS = count()
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class Stages:
         """Put the jobs of this thread into a group, and look at them until the returned function is called."""
         from kafkatap.reports.units import size
 
-        group = f"kafkatap-{name}-{id(self):x}"
+        group = f"kafkatap-{name}-{next(_NUMBERS)}"
         before = [context.getLocalProperty(key) for key in _GROUP]
         context.setJobGroup(group, f"kafkatap {name}: {len(sizes):,} tasks, {size(sum(sizes))}")
         over = threading.Event()
@@ -139,13 +140,13 @@ def figures_of(context: Any, group: str) -> StageFigures:
     return found
 
 
-def _follow_connect(spark: Any, show: Callable[[int, int], None], count: int) -> Callable[[], None]:
+def _follow_connect(spark: Any, show: Callable[[int, int], None], tasks: int) -> Callable[[], None]:
     """Follow the operations of a Spark Connect session until the returned function is called."""
 
     def progress(stages: Any = None, **_: Any) -> None:
         if stages:
             done, total = sum(s.num_completed_tasks for s in stages), sum(s.num_tasks for s in stages)
-            show(done, max(total, count))
+            show(done, max(total, tasks))
 
     spark.registerProgressHandler(progress)
     return lambda: spark.removeProgressHandler(progress)
