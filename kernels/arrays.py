@@ -110,9 +110,15 @@ def value_counts(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np
     return ordered[starts], np.diff(starts, append=len(ordered))
 
 
+def is_new(values: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return whether each value, or row of a two-dimensional array, differs from the one before it."""
+    differs = values[1:] != values[:-1]
+    return np.append(True, differs.any(axis=1) if values.ndim == 2 else differs)[: len(values)]
+
+
 def starts_of(ordered: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the index of the first of each value in an array in which equal ones are adjacent."""
-    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+    """Return the index of the first of each value, or row, in an array in which equal ones are adjacent."""
+    return np.flatnonzero(is_new(ordered))
 
 
 def is_among(values: np.ndarray[Any, Any], wanted: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -179,7 +185,7 @@ def groups_of(*columns: np.ndarray[Any, Any]) -> Iterator[tuple[list[int], np.nd
         return
     order = np.lexsort(columns[::-1])
     rows = rows[order]
-    begins = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
+    begins = starts_of(rows)
     for values, begin, end in zip(rows[begins].tolist(), begins, [*begins[1:], len(rows)], strict=True):
         yield values, order[begin:end]
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.dtypes import LIST_ERRORS, LIST_STRING
+from kafkatap.kernels.arrays import is_new
 from kafkatap.kernels.column_spec import ColumnSpec
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
@@ -193,20 +194,13 @@ def _topic_lists(exchange: Array, sources: Sequence[Array], texts: Texts) -> Any
     import pyarrow as pa
 
     owner, topic, topic_id = (np.concatenate([s[name] for s in sources]) for name in ("exchange", "topic", "topic_id"))
-    rows = np.stack((*texts.known_topic(topic, topic_id), owner))
-    rows = rows[:, (topic >= 0) | (topic_id >= 0)]
-    rows = rows[:, _is_new(rows)]  # most follow one of the same topic
-    same = np.lexsort(rows)  # a stable sort, so the first of equal topics comes first
-    rows = rows[:, np.sort(same[_is_new(rows[:, same])])]
-    order, offsets = _offsets(exchange, rows[2])
-    names = texts.topic(*rows[:2, order])
-    return pa.ListArray.from_arrays(arrow_numbers(offsets, pa.int32()), names, type=arrow_type(LIST_STRING))
-
-
-def _is_new(rows: Array) -> Array:
-    """Whether each column of an array (k, n) differs from the one before it: bool (n,)."""
-    found: Array = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(axis=0))[: rows.shape[1]]
-    return found
+    rows = np.stack((*texts.known_topic(topic, topic_id), owner), axis=1)[(topic >= 0) | (topic_id >= 0)]
+    rows = rows[is_new(rows)]  # most follow one of the same topic
+    same = np.lexsort(rows.T)  # a stable sort, so the first of equal topics comes first
+    names, ids, owner = rows[np.sort(same[is_new(rows[same])])].T
+    order, offsets = _offsets(exchange, owner)
+    topics = texts.topic(names[order], ids[order])
+    return pa.ListArray.from_arrays(arrow_numbers(offsets, pa.int32()), topics, type=arrow_type(LIST_STRING))
 
 
 def results_table(results: Array, exchanges: Array, context: Context) -> Any:

@@ -104,7 +104,7 @@ class RecordRewriter:
             right = crc_of(magic, made) if is_whole else 0
         else:
             made[:BATCH_HEADER] = raw[:BATCH_HEADER]
-            found = 0  # of the last try
+            found = 0  # unfitted ones of the last try
             for body in self._bodies(raw[BATCH_HEADER:], int.from_bytes(raw[21:23], "big"), is_whole, is_right):
                 found, self.unfitted = self.unfitted - before, before
                 made[BATCH_HEADER:] = body

@@ -21,8 +21,8 @@ UNSUPPORTED = {b"BZh": ("bzip2", "bunzip2"), b"\xfd7zXZ": ("xz", "unxz"), b"\x04
 _CHUNK = 1 << 19
 #: Damage of zstd costs at most so many bytes before it, the same ones whatever the caller's views.
 _ZSTD_STEP = 65_536
-#: zstd decompresses so many bytes at once, or what is left of the view, in whole steps: between two calls, the thread
-#: waits for Python. It reads so many compressed ones.
+#: Bytes that one call of zstd decompresses, where the view has room, and compressed bytes that it reads. With fewer, a
+#: run would be slower: after each call this thread waits until the other one lets go of the interpreter.
 _ZSTD_STEPS, _ZSTD_READ = 4 << 20, 1 << 20
 #: zstd: the type of a block that repeats one byte, and the flag of a frame that ends with a checksum.
 _RUN, _CHECKSUM = 1, 4
@@ -174,7 +174,7 @@ class ZstdDecompressor:
     """zstd of one or more frames."""
 
     def __init__(self, file: io.BufferedReader) -> None:
-        self._file, self._begin = file, file.tell() if file.seekable() else 0
+        self._file = file
         self._open()
         self._most = _ZSTD_STEPS if file.seekable() else _ZSTD_STEP
         self._position = 0  # decompressed bytes so far
@@ -232,7 +232,7 @@ class ZstdDecompressor:
 
     def _begin_anew(self) -> None:
         """Decompress the file again up to where it was, to go on in the smallest steps."""
-        self._file.seek(self._begin)
+        self._file.seek(0)
         self._open()
         self._most = _ZSTD_STEP
         scratch, left = memoryview(bytearray(_ZSTD_STEPS)), self._position

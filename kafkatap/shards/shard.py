@@ -108,9 +108,8 @@ def engine_of_shard(options: RunOptions, has_tables: bool) -> Engine:
 class _Shard:
     def __init__(self, task: ShardTask, shard: int, place: Place) -> None:
         options, self._tables, self._place, self._shard = task.options, task.tables, place, shard
-        has_tables = task.tables is not None
         self._options = options
-        self._engine = engine = engine_of_shard(options, has_tables)
+        self._engine = engine = engine_of_shard(options, task.tables is not None)
         engine.assembly.assembler.share(shard, task.shards)
         self._done = 0
         self._stopped, self._reads_files = task.stopped, task.blocks is None

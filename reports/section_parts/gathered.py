@@ -123,7 +123,7 @@ class Gathered:
     no exchange. The length is the number of exchanges."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
-        self._parts = [batch.exchanges for batch in batches]
+        self._parts = [batch.exchanges for batch in batches] or [np.zeros(0, EXCHANGE)]
         self.results: Array = joined([batch.counted_results for batch in batches], RESULT)
         self.estimates: Any = joined([batch.estimates for batch in batches if batch.estimates is not None], ESTIMATE)
         self._facts = joined([batch.facts for batch in batches if batch.facts is not None], FACT)
@@ -190,8 +190,7 @@ class Gathered:
         """A column of the exchanges as an array of its own, from which rows are picked faster."""
         found = self._columns.get(name)
         if found is None:
-            parts = [part[name] for part in self._parts] or [np.zeros(0, EXCHANGE)[name]]
-            found = self._columns[name] = np.concatenate(parts)
+            found = self._columns[name] = np.concatenate([part[name] for part in self._parts])
         return found
 
     def once(self, make: Callable[..., Any], *args: Any) -> Any:
